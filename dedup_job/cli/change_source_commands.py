@@ -125,8 +125,8 @@ def promote_target(config: Path, back: bool, yes: bool, dry_run: bool, **options
 
     Renames the source to NAME and the target to the source's name, after comparing source, target and ledger.
     From then on nothing is copied: the ledger goes on with the promoted collection, once `copy = false` is in
-    [target].  Nothing is deleted.  If the command is killed, repeat it.  It is refused
-    once `sweep` has moved records out of the source, which has no duplicates then.
+    [target].  Nothing is deleted.  If the command is killed, repeat it.  It is refused once `sweep` has moved
+    records out of the source, which has no duplicates then.
 
     Exit code 3 means that records changed while the collections were renamed; the output names them.
 

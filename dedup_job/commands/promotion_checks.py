@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import inf
@@ -194,7 +194,7 @@ def check_promote(pair: Pair, options: PromoteOptions, advance: Advance) -> Inte
                 f"the target lacks indexes of the source: {', '.join(indexes.refused)}; build them with: "
                 f"{command_line('backfill --copy-indexes')}, or go on without them: --skip-indexes"
             )
-        _check_records(context, options, advance)
+        _check_records(context, head, options, advance)
         uuids = context.places.now()["collections"]
     counts = head.counts
     dropped = counts.duplicate - pair.reader.count_restored()
@@ -283,7 +283,7 @@ def _check_rights(pair: Pair, moves: dict[str, str]) -> None:
         rights.check("the target", actions, database, name)
 
 
-def _check_records(context: Context, options: PromoteOptions, advance: Advance) -> None:
+def _check_records(context: Context, head: Head, options: PromoteOptions, advance: Advance) -> None:
     """Raise StateError if source, target and ledger disagree, or a record of the source is undecided."""
     found = changes(context, not options.skip_verify, advance)
     outdated = {
@@ -298,7 +298,7 @@ def _check_records(context: Context, options: PromoteOptions, advance: Advance) 
             f"write to it, bring the target up to date with {command_line('sync')}, and promote again"
         )
     if options.skip_verify:
-        _check_target_ids(context)
+        _check_target_ids(context, head)
         return
     verified = verify(context, None, advance)
     if not verified.agrees:
@@ -308,11 +308,10 @@ def _check_records(context: Context, options: PromoteOptions, advance: Advance) 
         )
 
 
-def _check_target_ids(context: Context) -> None:
+def _check_target_ids(context: Context, head: Head) -> None:
     """Raise StateError if the target lacks a record that the ledger keeps."""
-    reader, lacking = context.ledger_reader(), 0
-    head = require_head(context, reader)
-    for stored in reader.plans(head):
+    lacking = 0
+    for stored in context.ledger_reader().plans(head):
         if stored.mode != REFERENCE:
             plan = stored.plan
             kept = [plan.ids[row] for action in IN_TARGET for row in plan.rows(action)]
@@ -329,8 +328,9 @@ def check_collections(pair: Pair, promotion: Promotion) -> None:
 
     Going back needs neither collection if a source has its name.
     """
-    lacking = _collections_gone(pair, promotion)
-    if not lacking or (promotion.state == RETURNING and is_source_in_place(pair, promotion)):
+    uuids = pair.renamer.uuids()
+    lacking = _collections_gone(uuids, promotion)
+    if not lacking or (promotion.state == RETURNING and is_source_in_place(pair.place, uuids, promotion)):
         return
     advice = f"if the collections there are the right ones: {command_line('run --moved')}"
     if not promotion.is_done:
@@ -344,21 +344,24 @@ def check_collections(pair: Pair, promotion: Promotion) -> None:
     )
 
 
-def _collections_gone(pair: Pair, promotion: Promotion) -> list[str]:
-    """Return which collections of a promotion no longer exist under any name."""
-    uuids = pair.renamer.uuids().values()
-    of = {"the source": promotion.former, "the target": promotion.promoted}
-    return [what for what, uuid in of.items() if uuid not in uuids]
-
-
-def is_source_in_place(pair: Pair, promotion: Promotion) -> bool:
+def is_source_in_place(place: str, uuids: Mapping[str, str], promotion: Promotion) -> bool:
     """Return whether a collection is gone, and another than the promoted one has the source's name.
 
     Then nothing can be renamed back, and nothing need be.
+
+    Args:
+        place: The source's name.
+        uuids: The UUIDs of all collections of the database, by name.
+        promotion: The promotion that is taken back.
     """
-    uuids = pair.renamer.uuids()
-    has_source = pair.place in uuids and uuids[pair.place] != promotion.promoted
-    return bool(_collections_gone(pair, promotion)) and has_source and promotion.kept_as not in uuids
+    has_source = place in uuids and uuids[place] != promotion.promoted
+    return bool(_collections_gone(uuids, promotion)) and has_source and promotion.kept_as not in uuids
+
+
+def _collections_gone(uuids: Mapping[str, str], promotion: Promotion) -> list[str]:
+    """Return which collections of a promotion no longer exist under any name."""
+    of = {"the source": promotion.former, "the target": promotion.promoted}
+    return [what for what, uuid in of.items() if uuid not in uuids.values()]
 
 
 def check_return(pair: Pair, options: PromoteOptions, advance: Advance) -> Intention | None:

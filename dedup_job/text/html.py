@@ -165,7 +165,7 @@ MARK = re.compile(
 )
 # A faster search, which finds the same in pages whose tags hold no `<` or `>` in their attributes.
 PLAIN = re.compile("<[^<>]*+>?")
-# Stands for the tags of these elements until `Cleaner` has looked at the digits beside it; invisible itself.
+# Stands before each tag of APART until `Cleaner` has looked at the digits on both sides; invisible itself.
 DIGIT_BREAK = "\u206f"
 BETWEEN_LINKS = re.compile(r"</a[ \t\n\f\r]*+>(?=<a[ \t\n\f\r/>])", re.IGNORECASE)
 PARAGRAPHS = re.compile(r"(?:^|\n)<[pP]>|<[pP]>.*?<[pP]>", re.DOTALL)

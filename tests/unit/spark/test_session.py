@@ -42,7 +42,7 @@ def test_where_memory_is_short_it_is_said_what_to_set(said: str) -> None:
 @pytest.mark.parametrize(
     ("said", "named"),
     [
-        ("Caused by: a.b.ChecksumException: error: file:/work/records/x", "a.b.ChecksumException"),
+        ("Caused by: a.b.ChecksumException: error: file:/stages/records/x", "a.b.ChecksumException"),
         ("Caused by: a.TProtocolException: Required field", "a.TProtocolException"),
         ("Caused by: java.lang.RuntimeException: x is not a Parquet file", "java.lang.RuntimeException"),
     ],
