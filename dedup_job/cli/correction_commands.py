@@ -133,10 +133,11 @@ def sync_target(config: Path, yes: bool, dry_run: bool, **options: Any) -> int:
         due = found.outdated.due
         if dry_run or (found.outdated and not yes):
             due = preview_sync(context, found)
+            preview = due.as_text(context.target_name, context.target.holds_copies)
             if dry_run:
-                output.show(due.as_text(context.target_name), due.as_json())
+                output.show(preview, due.as_json())
                 return 0
-            confirm(due.as_text(context.target_name), "make these changes?")
+            confirm(preview, "make these changes?")
         with Progress("sync", due.to_process, "records") as progress:
             result = sync(context, found, progress.advance, accepted, refused_before)
         text, values = add_marks(context, True, result.as_text(), result.as_json())

@@ -50,7 +50,7 @@ from dedup_job.records import (
     is_failure,
 )
 from dedup_job.report.progress import Advance
-from dedup_job.report.sync_results import OutdatedCounts, SyncResult, UpdateResult
+from dedup_job.report.sync_results import OutdatedCounts, SyncResult, UpdateSummary
 
 # Stored as the digest of an inserted record if none was inserted.
 NO_HASH = bytes(16)
@@ -151,7 +151,7 @@ def sync(
 
 def update(
     context: Context, found: SourceComparison, observe: Observe, consent: Consent = Consent()
-) -> UpdateResult:
+) -> UpdateSummary:
     """Decide outdated records again, and update plans whose records changed without a change of text.
 
     Raises:
@@ -185,8 +185,15 @@ def update(
             counts += updating.replacement.settle().own
         ledger.settle()
         seconds = time.monotonic() - started
-        updated = UpdateResult(
-            run.name, context.target_name, renewed, counts, updating.removed, seconds, updating.stay
+        updated = UpdateSummary(
+            run.name,
+            context.target_name,
+            renewed,
+            counts,
+            updating.removed,
+            seconds,
+            updating.stay,
+            has_copies=context.target.holds_copies,
         )
         ledger.close({**updated.as_json(), "exit_code": updated.exit_code})
     return updated

@@ -147,41 +147,55 @@ class OutdatedCounts:
             "undecided": self.undecided,
         }
 
-    def as_text(self, target: str) -> str:
-        """Return the numbers as text, before the user is asked."""
+    def as_text(self, target: str, has_copies: bool) -> str:
+        """Return the numbers as text, before the user is asked.
+
+        Args:
+            target: The target's name; without copies, the source's.
+            has_copies: Whether kept records were copied to the target.
+        """
+        if has_copies:
+            title = f"sync would bring {target} up to date:"
+            refused = "were refused by the target, which may accept them now"
+            failed = "were copied without being compared, because the job failed on them"
+            kept, others = "will be removed from the target", "are not in the target"
+        else:
+            title = f"sync would bring the decisions on {target} up to date:"
+            refused = "could not be decided, and may be now"
+            failed = "were kept without being compared, because the job failed on them"
+            kept, others = "were kept", "were dropped, or could not be decided"
         rows = [
             ("renewed", self.renewed, "changed, but not in their text: verdicts stay"),
             ("decided again", self.changed, "changed in their text"),
             ("", self.handed_on, "were dropped for a record that changed or vanished"),
-            ("", self.refused, "were refused by the target, which may accept them now"),
-            ("", self.failed, "were copied without being compared, because the job failed on them"),
-            ("vanished", self.kept, "will be removed from the target"),
-            ("", self.others, "are not in the target"),
-            ("still refused", self.occupied, "the target has another record with the same _id"),
-            ("decided", self.undecided, "new, or missed by runs"),
+            ("", self.refused, refused),
+            ("", self.failed, failed),
+            ("vanished", self.kept, kept),
+            ("", self.others, others),
         ]
-        return "\n".join(
-            [
-                f"sync would bring {target} up to date:",
-                *(count_row(*row, width=16) for row in rows),
-                "records that others changed in the target stay unchanged",
-            ]
-        )
+        if has_copies:
+            rows.append(("still refused", self.occupied, "the target has another record with the same _id"))
+        rows.append(("decided", self.undecided, "new, or missed by runs"))
+        lines = [title, *(count_row(*row, width=16) for row in rows)]
+        if has_copies:
+            lines.append("records that others changed in the target stay unchanged")
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateResult:
+class UpdateSummary:
     """The update of outdated decisions by a `sync`.
 
     Attributes:
         run: The run's name; `undo` takes it, to undo the new decisions.
-        target: The target's name.
+        target: The target's name; without copies, the source's.
         renewed: Number of records that changed, but not in their text.
         counts: The verdicts on records that were decided again; vanished records are refused.
         removed: Number of records removed from the target.
         seconds: How long it took.
         stay: Raw ids of records whose copy in the target stays unchanged: others changed the copy, or the
             target refused the new version.
+        has_copies: Whether kept records were copied to a target.
     """
 
     run: str
@@ -191,6 +205,7 @@ class UpdateResult:
     removed: int
     seconds: float
     stay: IdList = field(default_factory=IdList)
+    has_copies: bool = True
 
     @property
     def exit_code(self) -> int:
@@ -221,12 +236,14 @@ class UpdateResult:
             **counts.refused,
         }
         verdicts = ", ".join(f"{name} {count:,}" for name, count in numbers.items() if count)
+        updated = f"{self.target} is" if self.has_copies else f"the decisions on {self.target} are"
         lines = [
-            f"update {self.run}: {self.target} is up to date",
+            f"update {self.run}: {updated} up to date",
             count_row("renewed", self.renewed),
             count_row("decided again", counts.read, verdicts),
-            count_row("removed from target", self.removed),
         ]
+        if self.has_copies:
+            lines.append(count_row("removed from target", self.removed))
         if self.stay:
             reason = "changed in the target by others, or refused in their new version:"
             lines.append(count_row("left unchanged", len(self.stay), reason))
@@ -257,7 +274,7 @@ class SyncResult:
     changed: AffectedRecords | None
     vanished: AffectedRecords
     seconds: float
-    updated: UpdateResult | None = None
+    updated: UpdateSummary | None = None
     refused_before: Mapping[str, int] = field(default_factory=dict)
     still_refused: int = 0
 

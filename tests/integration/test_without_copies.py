@@ -130,6 +130,9 @@ def test_edits_and_deletions_are_brought_into_the_ledger(bare: Job) -> None:
     bare.source.update_one({"_id": keeper}, {"$set": {"data": "完全不同的另一段文字，谁也没有见过它。"}})
     bare.source.update_one({"_id": 7}, {"$set": {"views": -1}})
     before = source_hash(bare)
+    preview = bare.command("sync", "--dry-run").stdout
+    assert "sync would bring the decisions on" in preview
+    assert "target" not in preview
 
     done = bare.command("sync", "--yes", "--json")
 
