@@ -218,7 +218,8 @@ class _Backfill:
             )
             warn = warnings if consent.allow else stop_run
             before = interrupted_runs(context, ledger)
-            guards = Guards.of(context.settings.limits, warn, before, fields=context.recipe.reader.fields)
+            fields = context.recipe.reader.fields
+            guards = Guards.of(context.settings.limits, warn, before, fields=fields, note=warnings)
             if len(context.undo_leftovers()):
                 raise ConfigError(
                     f"an undo has left records in {context.target_name}, which Spark does not support; "
@@ -262,15 +263,15 @@ class _Backfill:
         """Let guards judge the first records of the source, before the stages that take hours."""
         some = records.table.where(f"order >= {first_order}").select("order", "id", "reason")
         first = some.orderBy("order").limit(FIRST_RECORDS).collect()
-        if self.context.recipe.matching.prefer:
-            for batch in self.context.source.records([bytes(row.id) for row in first]):
-                prefer.add(batch.raws)
-            prefer.finish()
-        if len(first) == FIRST_RECORDS:
-            sample = next(
-                self.context.source.records([bytes(row.id) for row in first[:SAMPLED_RECORDS]]), None
-            )
-            guard.add(sample.raws if sample else [], [row.reason for row in first])
+        ids = [bytes(row.id) for row in first]
+        # Only groups and preferences depend on other fields of all these records.
+        looks_at_all = self.context.recipe.matching.prefer or self.context.recipe.reader.fields.within
+        for batch in self.context.source.records(ids if looks_at_all else ids[:SAMPLED_RECORDS]):
+            guard.add(batch.raws, ())
+            prefer.add(batch.raws)
+        guard.add((), [row.reason for row in first])
+        guard.finish()
+        prefer.finish()
 
     def _commit_verdicts(self, ledger: Ledger, head: Head, verdicts: Stage, guards: Guards) -> Committed:
         """Commit the planned verdicts that the ledger does not hold yet."""
@@ -283,7 +284,7 @@ class _Backfill:
             if phase is Phase.REFERENCE:
                 versions.add(plan)
                 return ledger.keep_references(plan, raws, context.target)
-            guards.check_with_first(plan, raws)
+            guards.check(plan)
             return ledger.commit(plan, raws, context.target, _mode_of(phase))
 
         stored = tables(self.spark, verdicts, self.work.folder)

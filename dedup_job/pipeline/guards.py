@@ -355,14 +355,6 @@ class Guards:
         self.failures.check(plan)
         self.drops.check(plan)
 
-    def check_with_first(self, plan: Plan, raws: Sequence[bytes]) -> None:
-        """Check a plan by all guards, if `check_first_records` has not seen its records."""
-        unchecked = [
-            verdict.reason if verdict.action is Action.UNCHECKED else "" for verdict in plan.verdicts
-        ]
-        self.first.add(raws, unchecked)
-        self.check(plan)
-
     @classmethod
     def of(
         cls,

@@ -464,6 +464,21 @@ def test_a_guard_stops_it_before_anything_is_made_of_the_records(job: Job) -> No
 
 
 @pytest.mark.long
+def test_groups_of_two_types_stop_it_or_get_a_warning_in_a_few_records(job: Job) -> None:
+    job.set("match", within=["site"])
+    records = [{"_id": number, "text": f"文章 {number}", "site": "a"} for number in range(FIRST_RECORDS)]
+    records[-1]["site"] = 3
+    job.source.insert_many(records)
+    told = r"\[match\] within: site has values of several types .*\(text 999, number 1\)"
+    with pytest.raises(GuardStop, match=told):
+        on_spark(job)
+
+    shutil.rmtree(job.tables["engine"]["work"])
+    job.source.delete_one({"_id": 0})
+    assert ["(text 998, number 1)" in warning for warning in on_spark(job).warnings] == [True]
+
+
+@pytest.mark.long
 def test_what_a_nightly_run_has_decided_ends_it_before_anything_is_made(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -210,17 +210,6 @@ def test_a_plan_that_passes_a_limit_stops_the_run_and_plans_before_it_do_not() -
         guards.check(plan(0))
 
 
-def test_plans_that_were_not_held_back_are_looked_at_before_each_commit() -> None:
-    unchecked = [Verdict(Action.UNCHECKED, "missing")] * FIRST_RECORDS
-    _, prints = batch(FIRST_RECORDS)
-    columns = (prints.bits, prints.has_fingerprint, prints.keys, prints.digests, prints.hashes)
-    hidden = Plan([raw_id(n) for n in range(FIRST_RECORDS)], unchecked, *columns)
-    guards = Guards(UncheckedGuard(0.95, stop_run), DropGuard(0.9, None, stop_run), FailureGuard(1, stop_run))
-    with pytest.raises(GuardStop, match=r"missing 1,000.*text is in title 100"):
-        guards.check_with_first(hidden, batch(FIRST_RECORDS)[0].raws)
-    guards.check_with_first(plan(None, 0), [])
-
-
 def failed(*reasons: str, start: int = 0) -> Plan:
     made = plan(*[None] * len(reasons), start=start)
     verdicts = [Verdict(Action.UNCHECKED, reason) if reason else UNIQUE for reason in reasons]
