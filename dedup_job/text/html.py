@@ -124,7 +124,7 @@ INLINE = FORMATTING | split_names(
 KNOWN = BLOCK | INLINE
 # Elements whose digits belong to no number beside them: 10<sup>2</sup> is not 102.
 APART = split_names(
-    """audio button canvas del embed iframe img input ins label marquee meter mn object progress rb rt s
+    """audio button canvas del embed iframe img input ins label marquee meter mn object progress rb rt ruby s
     select strike sub sup svg text tspan video"""
 )
 # Elements whose content a browser does not show.

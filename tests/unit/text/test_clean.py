@@ -231,7 +231,11 @@ def test_what_is_never_closed_hides_nothing(markup: str, words: str) -> None:
         *(("1<button>2</button>3", "1 2 3"), ("1<select><option>2</select>3", "1 2 3")),
         *(("1<math><mn>2</mn><mn>3</mn></math>", "1 2 3"), ("1<label>2</label>3", "1 2 3")),
         *(("<svg><text>1</text><text>2<tspan>3</tspan></text></svg>4", "1 2 3 4"), ("1<input id=a>2", "1 2")),
-        *(("<ruby>1<rb>2<rt>3</rt></ruby>4", "1 2 3 4"), ("1<iframe>2</iframe>3", "1 3")),
+        *(
+            ("<ruby>1<rb>2<rt>3</rt></ruby>4", "1 2 3 4"),
+            ("<ruby>1<rt>2</ruby>3", "1 2 3"),
+            ("1<iframe>2</iframe>3", "1 3"),
+        ),
         # A footnote behind a digit and a full stop.
         *(("in 2020.²", "in 2020. 2"), ("in 2020.<sup>2</sup>", "in 2020. 2"), ("１．²", "1. 2")),
         *(("①.2020", "1. 2020"), ("in 2020.<img>²", "in 2020. 2"), ("１．<sup>２</sup>", "1. 2")),
