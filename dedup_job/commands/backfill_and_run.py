@@ -20,7 +20,7 @@ from dedup_job.mongo.pages import Window, prefetch
 from dedup_job.pipeline import job
 from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
-from dedup_job.pipeline.guards import Guards, PreferGuard, WarningList, check_first_records, stop_run
+from dedup_job.pipeline.guards import Guards, WarningList, stop_run
 from dedup_job.pipeline.job import Observe, commit_in_parts, make_plan
 from dedup_job.pipeline.load_prior_decisions import (
     PriorDecisions,
@@ -71,10 +71,8 @@ def decide(
         looked, newest = source.begin_scan()
         keepers = context.keepers(target, engine)
         warn = warnings if consent.allow else stop_run
-        prefer = PreferGuard(context.recipe.matching.prefer, warn, warnings)
         before = interrupted_runs(context, ledger)
-        fields = context.recipe.reader.fields
-        guards = Guards.of(context.settings.limits, warn, before, fields=fields, note=warnings)
+        guards = Guards.of(context.settings.limits, context.recipe, warn, warnings, before)
         past = PriorDecisions.read(context, ledger, head, keepers, context.window(mode, head))
         past = past.with_references(context, engine, partial(ledger.keep_references, target=target))
         store = LedgerDecisions(ledger, target)
@@ -87,9 +85,7 @@ def decide(
                 guards.check(plan)
                 return ledger.commit(plan, raws, target, mode)
 
-            batches = check_first_records(
-                prefer.watch(past.fingerprint(engine, source.batches(window))), guards.first
-            )
+            batches = guards.watch(past.fingerprint(engine, source.batches(window)))
             if replacement is not None:
                 return replacement.decide_batches(batches, commit, observe)
             return job.run(

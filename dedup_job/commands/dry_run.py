@@ -24,7 +24,7 @@ from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import ReadOnlyTarget, Target
 from dedup_job.pipeline import job
 from dedup_job.pipeline.context import Context, find_head, first_records
-from dedup_job.pipeline.guards import Guards, InterruptedCounts, PreferGuard, WarningList, check_first_records
+from dedup_job.pipeline.guards import Guards, InterruptedCounts, WarningList
 from dedup_job.pipeline.job import Observe, make_plan
 from dedup_job.pipeline.load_prior_decisions import (
     PriorDecisions,
@@ -202,8 +202,7 @@ def dry_run(
     started = time.monotonic()
     warnings = WarningList()
     before = InterruptedCounts() if options.fresh else interrupted_runs(context, reader)
-    fields = context.recipe.reader.fields
-    guards = Guards.of(context.settings.limits, warnings, before, least=1, fields=fields)
+    guards = Guards.of(context.settings.limits, context.recipe, warnings, warnings, before, least=1)
     with context.engine() as engine:
         target = DryRunTarget(context.target, context.source)
         keepers, window = context.keepers(target, engine), context.window(mode, head)
@@ -221,8 +220,6 @@ def dry_run(
         blank = context.recipe.unchecked("", b"")
         store = DryRunDecisions(reader if head else None, first_number, target.accept, blank)
         replacement = start_replacement(context, engine, past, target, store, first_number)
-        prefer = PreferGuard(context.recipe.matching.prefer, warnings, warnings)
-
         past = past.with_references(context, engine, lambda plan, raws: plan)
 
         def decide_window(window: Window, _: str) -> Counts:
@@ -231,7 +228,7 @@ def dry_run(
                 return store.commit(plan) if replacement is not None else target.accept(plan)
 
             records = first_records(context.source.batches(window), options.limit)
-            batches = check_first_records(prefer.watch(past.fingerprint(engine, records)), guards.first)
+            batches = guards.watch(past.fingerprint(engine, records))
             if replacement is not None:
                 return replacement.decide_batches(batches, accept, observe)
             return job.run(

@@ -37,8 +37,6 @@ from dedup_job.pipeline.guards import (
     FIRST_RECORDS,
     SAMPLED_RECORDS,
     Guards,
-    PreferGuard,
-    UncheckedGuard,
     WarningList,
     stop_run,
 )
@@ -218,8 +216,7 @@ class _Backfill:
             )
             warn = warnings if consent.allow else stop_run
             before = interrupted_runs(context, ledger)
-            fields = context.recipe.reader.fields
-            guards = Guards.of(context.settings.limits, warn, before, fields=fields, note=warnings)
+            guards = Guards.of(context.settings.limits, context.recipe, warn, warnings, before)
             if len(context.undo_leftovers()):
                 raise ConfigError(
                     f"an undo has left records in {context.target_name}, which Spark does not support; "
@@ -229,8 +226,7 @@ class _Backfill:
             restored, undone = frozenset(chain.from_iterable(ledger.overridden_ids())), _last_undone(ledger)
             records = self.work.first("records", lambda: self._read_source(head, restored), undone)
             recipe, first_order = context.recipe, records.manifest.notes["first_order"]
-            prefer = PreferGuard(recipe.matching.prefer, warn, warnings)
-            self._check_first_records(records, first_order, guards.first, prefer)
+            self._check_first_records(records, first_order, guards)
             shape = Shape(
                 recipe.matching, recipe.bits // 64, recipe.group_words, self._partitions, first_order
             )
@@ -257,21 +253,20 @@ class _Backfill:
             ledger.close({**report.as_json(), "exit_code": report.exit_code})
         return report, is_complete
 
-    def _check_first_records(
-        self, records: Stage, first_order: int, guard: UncheckedGuard, prefer: PreferGuard
-    ) -> None:
+    def _check_first_records(self, records: Stage, first_order: int, guards: Guards) -> None:
         """Let guards judge the first records of the source, before the stages that take hours."""
         some = records.table.where(f"order >= {first_order}").select("order", "id", "reason")
         first = some.orderBy("order").limit(FIRST_RECORDS).collect()
         ids = [bytes(row.id) for row in first]
         # Only groups and preferences depend on other fields of all these records.
-        looks_at_all = self.context.recipe.matching.prefer or self.context.recipe.reader.fields.within
+        recipe = self.context.recipe
+        looks_at_all = recipe.matching.prefer or recipe.reader.fields.within
         for batch in self.context.source.records(ids if looks_at_all else ids[:SAMPLED_RECORDS]):
-            guard.add(batch.raws, ())
-            prefer.add(batch.raws)
-        guard.add((), [row.reason for row in first])
-        guard.finish()
-        prefer.finish()
+            guards.first.add(batch.raws, ())
+            guards.preferences.add(batch.raws)
+        guards.first.add((), [row.reason for row in first])
+        guards.first.finish()
+        guards.preferences.finish()
 
     def _commit_verdicts(self, ledger: Ledger, head: Head, verdicts: Stage, guards: Guards) -> Committed:
         """Commit the planned verdicts that the ledger does not hold yet."""

@@ -15,6 +15,7 @@ from dedup_job.config import LimitSettings
 from dedup_job.errors import GuardStop
 from dedup_job.fingerprint.preference_ranks import NOTHING, count_kinds
 from dedup_job.fingerprint.preference_rule import LENGTH, PreferRule
+from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.mongo.ids import extended
 from dedup_job.records import Action, FingerprintedBatch, Plan, Unchecked, is_failure
 from dedup_job.report.decision_lines import compare_command
@@ -347,8 +348,13 @@ class Guards:
     """The guards of a run."""
 
     first: UncheckedGuard
+    preferences: PreferGuard
     drops: DropGuard
     failures: FailureGuard
+
+    def watch(self, batches: Iterable[FingerprintedBatch]) -> Iterator[FingerprintedBatch]:
+        """Yield the batches, the first ones after the guards of the first records have checked them."""
+        return check_first_records(self.preferences.watch(batches), self.first)
 
     def check(self, plan: Plan) -> None:
         """Check a plan's failures and drops, before it is committed."""
@@ -359,15 +365,25 @@ class Guards:
     def of(
         cls,
         limits: LimitSettings,
+        recipe: Recipe,
         warn: Warn,
+        note: Warn,
         before: InterruptedCounts = InterruptedCounts(),
         least: int = FIRST_RECORDS,
-        fields: TextFields | None = None,
-        note: Warn | None = None,
     ) -> Self:
-        """Return the guards with the limits of the settings; the arguments are passed to each guard."""
+        """Return the guards of a run.
+
+        Args:
+            limits: The settings.
+            recipe: The recipe of the run.
+            warn: Called when a limit is passed.
+            note: Called for what a person should know, but no limit is passed.
+            before: Counts of interrupted runs, which are included.
+            least: With fewer first records than this, the share of unchecked ones is not judged.
+        """
         return cls(
-            UncheckedGuard(limits.max_unchecked_share, warn, least, fields, note),
+            UncheckedGuard(limits.max_unchecked_share, warn, least, recipe.reader.fields, note),
+            PreferGuard(recipe.matching.prefer, warn, note),
             DropGuard(limits.max_drop_share, limits.max_group, warn, before),
             FailureGuard(limits.max_failed_share, warn, before),
         )

@@ -15,6 +15,7 @@ from dedup_job.pipeline.guards import (
     FailureGuard,
     Guards,
     InterruptedCounts,
+    PreferGuard,
     UncheckedGuard,
     WarningList,
     check_first_records,
@@ -204,7 +205,12 @@ def test_five_duplicates_are_named_as_a_command_line_takes_them() -> None:
 
 
 def test_a_plan_that_passes_a_limit_stops_the_run_and_plans_before_it_do_not() -> None:
-    guards = Guards(UncheckedGuard(1, stop_run), DropGuard(1, 2, stop_run), FailureGuard(1, stop_run))
+    guards = Guards(
+        UncheckedGuard(1, stop_run),
+        PreferGuard((), stop_run, stop_run),
+        DropGuard(1, 2, stop_run),
+        FailureGuard(1, stop_run),
+    )
     guards.check(plan(None, 0, 0))
     with pytest.raises(GuardStop):
         guards.check(plan(0))
