@@ -257,7 +257,7 @@ RECORDS = (
     ),
     Check(
         "returned",
-        "a record that had vanished from the source and is there again: dedup-job sync decides it",
+        "a record that had vanished, and is in the source or the archive again: dedup-job sync decides it",
         "SELECT id FROM returned",
         of_sample=False,
     ),

@@ -43,13 +43,15 @@ def restore(config: Path, records: tuple[str, ...], why: str, **options: Any) ->
     from dedup_job.commands.record_lookup import read_ids
     from dedup_job.commands.restore import restore as put_back
     from dedup_job.pipeline.context import Context
+    from dedup_job.report.progress import Progress
 
     settings, output = prepare_settings(config, options)
     given = list[str]()
     for name in records:
         given += read_ids(sys.stdin.fileno()) if name == "-" else [name]
-    with Context(settings) as context:
-        restored = put_back(context, given, why)
+    # A record counts twice: it is looked up with all others, and then restored.
+    with Context(settings) as context, Progress("restore", 2 * len(given), "steps") as progress:
+        restored = put_back(context, given, why, progress.advance)
     output.show(restored.as_text(), restored.as_json())
     return restored.exit_code
 

@@ -101,8 +101,9 @@ def compare_plans(
 ) -> Iterator[tuple[StoredPlan, OutdatedRows]]:
     """Yield the plans after comparing each with the source, and add the results to `compared`.
 
-    A dropped record that was moved to an archive counts as if it were in the source.  Plans of adopted
-    and reference records are left out: these never were in the source.
+    A dropped record that was moved to an archive counts as if it were in the source, and so does one that
+    had vanished and is in the archive again.  Plans of adopted and reference records are left out: these
+    never were in the source.
     """
     needs_overrides = head.promotion is not None or compared.changed is not None
     overridden = IdSet.of(reader.overridden_ids()) if needs_overrides else IdSet()
@@ -118,9 +119,13 @@ def compare_plans(
                 current |= hash_records(records.values())
             gone = set(plan.ids) - current.keys()
         if archive is not None:
-            dropped = {plan.ids[row] for row in plan.rows(Action.DUPLICATE)}
-            for records in archive.records.fetch(sorted(gone & dropped)):
-                moved = hash_records(records[raw_id] for raw_id in records.keys() & gone & dropped)
+            maybe_swept = {
+                raw_id
+                for raw_id, verdict in zip(plan.ids, plan.verdicts, strict=True)
+                if raw_id in gone and (verdict.action is Action.DUPLICATE or verdict == VANISHED)
+            }
+            for records in archive.records.fetch(sorted(maybe_swept)):
+                moved = hash_records(records[raw_id] for raw_id in records.keys() & maybe_swept)
                 gone.difference_update(raw_id for raw_id, _ in moved)
                 current |= moved if compared.changed is not None else ()
         overrides = reader.overrides(sorted(overridden.among(plan.ids)))

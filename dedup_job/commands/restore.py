@@ -25,10 +25,13 @@ from dedup_job.mongo.mark_field import Marks
 from dedup_job.mongo.target import Target
 from dedup_job.pipeline.context import Context
 from dedup_job.records import VANISHED, digest
+from dedup_job.report.progress import Advance
 from dedup_job.report.undo_results import RefusedRestore, RestoreResult
 
 
-def restore(context: Context, given: Sequence[str], why: str) -> RestoreResult:
+def restore(
+    context: Context, given: Sequence[str], why: str, advance: Advance = lambda number: None
+) -> RestoreResult:
     """Insert dropped records into the target, in their present version from the source.
 
     Records that are in the target already are left alone.  If one record cannot be restored, nothing is
@@ -38,6 +41,7 @@ def restore(context: Context, given: Sequence[str], why: str) -> RestoreResult:
         context: The open connections.
         given: Ids of the records, as on a command line.
         why: A reason, stored in the ledger.
+        advance: Called with 1 for each record that was looked up, and for each that was restored or refused.
 
     Returns:
         The restored records, which of them differ from the version that was judged, and the refused ones.
@@ -47,16 +51,21 @@ def restore(context: Context, given: Sequence[str], why: str) -> RestoreResult:
         UsageError: If one of the records was neither dropped nor kept.
         StateError: If one is no longer in the source, or source or target were replaced.
     """
-    head = read_head(context)
+    head, has_copies = read_head(context), context.target.holds_copies
     # Before the ledger is opened, which adds a run.  A pending plan may yet drop one of the records.
     if head.pending is None and not any(_has_row(context, name) for name in given):
-        return RestoreResult(None, [], len({_find_dropped(context, name, None)[0] for name in given}))
+        asked = {_find_dropped(context, name, None)[0] for name in given}
+        return RestoreResult(None, [], len(asked), has_copies=has_copies)
     this = RunId.new("restore")
     with context.open_ledger(this, undo_origin(context, head)) as ledger:
         ledger.recover(context.source, context.target)
         archive = context.archive_of(ledger.current_head)
         # By id: a record may be named in several spellings, such as 2 and 2.0.
-        found = dict(_find_dropped(context, name, archive) for name in dict.fromkeys(given))
+        found = dict[bytes, DroppedRecord | None]()
+        for name in dict.fromkeys(given):
+            raw_id, record = _find_dropped(context, name, archive)
+            found[raw_id] = record
+            advance(1)
         dropped = [record for record in found.values() if record is not None]
         differing = set(ids_changed_since(ledger, dropped))
         moves = None
@@ -71,11 +80,17 @@ def restore(context: Context, given: Sequence[str], why: str) -> RestoreResult:
                 refused.append(RefusedRestore(extended(raw_id), *refusal))
             else:
                 restored.append(raw_id)
+            advance(1)
         if moves is not None:
             moves.note()
         changed = [raw_id for raw_id in restored if raw_id in differing]
         result = RestoreResult(
-            this.name, list(map(extended, restored)), len(found), list(map(extended, changed)), refused
+            this.name,
+            list(map(extended, restored)),
+            len(found),
+            list(map(extended, changed)),
+            refused,
+            has_copies,
         )
         ledger.close({**result.as_json(), "exit_code": result.exit_code})
     return result
@@ -130,11 +145,15 @@ def _former_row(context: Context, given: str, overrides: Iterable[Override]) -> 
     for override in overrides:
         if override.action == KEEP:
             return override.dropped_row
-        raise UsageError(f"{given} was restored, and its run was undone since; the next run will keep it")
+        raise UsageError(
+            f"{given} was restored, and its decision was taken back since; the next run or sync that finds "
+            f"it in {context.source_name} keeps it"
+        )
     answer = why_answer(context, given)
     reason = f" ({answer['reason']})" if answer.get("reason") else ""
-    is_back = answer.get("reason") == VANISHED.reason and answer["in_source"]
-    again = f"; it is in {context.source_name} again: {command_line('sync')} decides it" if is_back else ""
+    place = context.source_name if answer["in_source"] else "the archive" if answer.get("in_archive") else ""
+    is_back = answer.get("reason") == VANISHED.reason and place
+    again = f"; it is in {place} again: {command_line('sync')} decides it" if is_back else ""
     raise UsageError(f"{given} was not dropped; the ledger says: {answer['verdict']}{reason}{again}")
 
 

@@ -57,7 +57,7 @@ def open_archive(context: Context, name: str | None, moved: bool = False) -> Arc
     if former is not None and name != former.name:
         raise ConfigError(
             f"--archive: records of {context.source_name} were moved to {former.name} before, so {name} "
-            "cannot be its archive, too"
+            f"cannot be its archive, too; if {name} has records of it, copy them to {former.name}"
         )
     archive = former or context.archive(name)
     context.check_archive(archive)

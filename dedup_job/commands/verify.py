@@ -133,7 +133,9 @@ def _enter_rest(audit: AuditSession) -> None:
 
 
 def _enter_source(audit: AuditSession) -> None:
-    """Add the undecided ids of the source: as `undecided` if runs have missed them, otherwise as `waiting`.
+    """Add undecided ids as `undecided` if runs have missed them, otherwise as `waiting`; and returned ids.
+
+    A record has returned if it had vanished, and is in the source or in the archive.
 
     Ids in the next run's window are waiting.  Where not every id is an ObjectId, that window is everything;
     an interrupted backfill goes on at its watermark.
@@ -145,6 +147,8 @@ def _enter_source(audit: AuditSession) -> None:
         first = head.watermark
     enter = partial(_enter_source_page, audit.book, first)
     _enter_pages(audit, "source", audit.context.source_pages.ids_after, enter)
+    if archive := audit.context.archive_if_there(head):
+        _enter_pages(audit, "archive", archive.pages.ids_after, audit.book.enter_returned)
 
 
 def _enter_source_page(book: AuditDatabase, first: bytes | None, page: Sequence[bytes]) -> None:

@@ -20,6 +20,7 @@ from dedup_job.mongo.collection_checks import check_archive, create_collection, 
 from dedup_job.mongo.id_lookup import Lookup
 from dedup_job.mongo.ids import selector
 from dedup_job.mongo.mark_field import MarkField
+from dedup_job.mongo.pages import Pages
 from dedup_job.mongo.rate_limit import Pace
 from dedup_job.mongo.record_equality import has_empty_time
 from dedup_job.mongo.retrying_collection import RetryingCollection
@@ -161,6 +162,11 @@ class Archive:
     def now(self) -> datetime:
         """Return the clock of the source's server, in UTC."""
         return self._source.server_time()
+
+    @property
+    def pages(self) -> Pages:
+        """The archive, page by page; for audits."""
+        return Pages(self._archive)
 
     def as_source(self) -> Source:
         """Return the archive, read like a source."""

@@ -166,6 +166,7 @@ class RestoreResult:
         asked: Number of different records that the user named.
         changed: The ids among these whose record changed in the source after it was dropped.
         refused: The records that stay dropped.
+        has_copies: Whether kept records are copied to a target.
     """
 
     run: str | None
@@ -173,6 +174,7 @@ class RestoreResult:
     asked: int
     changed: Sequence[Any] = ()
     refused: Sequence[RefusedRestore] = ()
+    has_copies: bool = True
 
     @property
     def exit_code(self) -> int:
@@ -193,13 +195,16 @@ class RestoreResult:
     def as_text(self) -> str:
         """Return the result as text."""
         note = ", in the source's present version, which differs from the dropped one"
+        again, already = (
+            ("in the target again", "in the target") if self.has_copies else ("no longer dropped", "kept")
+        )
         lines = [
-            f"{format_id(shown_id)} is in the target again{note if shown_id in self.changed else ''}"
+            f"{format_id(shown_id)} is {again}{note if shown_id in self.changed else ''}"
             for shown_id in self.ids
         ]
         before = self.asked - len(self.ids) - len(self.refused)
         if before:
-            lines.append(f"already in the target: {before:,} of {self.asked:,} named records")
+            lines.append(f"already {already}: {before:,} of {self.asked:,} named records")
         lines += [
             f"{format_id(each.id)} stays dropped: the {each.refused_by} refuses it ({each.reason})"
             for each in self.refused

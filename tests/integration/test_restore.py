@@ -59,7 +59,7 @@ def test_a_restored_record_goes_with_its_undone_run_and_is_kept_by_the_next(job:
 
     assert undo(job, run).left == {}
     assert in_target(job) == []
-    with pytest.raises(UsageError, match="was restored, and its run was undone"):
+    with pytest.raises(UsageError, match="was restored, and its decision was taken back"):
         restore(job, "2")
     counts = job.decide("run").counts
 

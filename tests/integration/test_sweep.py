@@ -10,7 +10,7 @@ from bson import Int64
 
 from dedup_job.ledger import move_to_archive_and_back
 from scripts.bench.corpus import Mix, generate
-from tests.support.job import Job
+from tests.support.job import RAW, Job
 from tests.support.sweep_cases import ARCHIVE, archived, plans, records, restore, sweep
 from tests.support.undo_cases import undo
 
@@ -279,6 +279,27 @@ def test_a_dropped_archive_is_replaced_only_if_a_person_says_so(decided: Job) ->
     assert (said.returncode, "no longer in" in said.stderr) == (65, True)
     restore(decided, min(new))
     assert answer(decided, "changes")["vanished"]["dropped"] == lost
+
+
+def test_records_that_vanished_from_the_archive_and_are_there_again_are_decided_again(decided: Job) -> None:
+    before = dict(dropped(decided))
+    sweep(decided)
+    archive, lost = decided.database[ARCHIVE].with_options(RAW), sorted(archived(decided))[:3]
+    copies = list(archive.find({"_id": {"$in": lost}}))
+    archive.delete_many({"_id": {"$in": lost}})
+    answer(decided, "sync", "--yes")
+    assert answer(decided, "verify")["differences"] == {}
+    archive.insert_many(copies)
+
+    assert answer(decided, "verify", code=65)["differences"]["returned"]["count"] == 3
+    told = decided.command("restore", str(lost[0]))
+    assert (told.returncode, "is in the archive again: dedup-job sync" in told.stderr) == (64, True)
+    assert answer(decided, "sync", "--yes")["updated"]["read"] == 3
+
+    assert {one: dropped(decided)[one] for one in lost} == {one: before[one] for one in lost}
+    assert answer(decided, "verify")["differences"] == {}
+    assert answer(decided, "sweep", "--yes")["moved"] == 3
+    assert sorted(archived(decided)) == sorted(before)
 
 
 def test_a_sweep_of_nearly_everything_is_stopped(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

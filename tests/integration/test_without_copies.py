@@ -167,7 +167,8 @@ def test_a_restored_record_is_no_duplicate_any_more(bare: Job) -> None:
     row = bare.ledger("dropped").find_one()
     assert row is not None
 
-    assert bare.command("restore", str(row["_id"])).returncode == 0
+    restored = bare.command("restore", str(row["_id"]))
+    assert (restored.returncode, restored.stdout) == (0, f"{row['_id']} is no longer dropped\n")
 
     assert bare.ledger("dropped").find_one({"_id": row["_id"]}) is None
     assert answer(bare, "why", str(row["_id"]))["verdict"] == "restored"
