@@ -192,7 +192,7 @@ def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
                     summary = spark_backfill.decide(context, observe, consent_from(options), expected)
                 else:
                     summary = decide(context, mode, observe, consent_from(options), expected)
-            numbers = compare_numbers(context, near, shown=0)
+            numbers = compare_numbers(context, near, summary.counts, shown=0)
             if options.get("copy_indexes"):
                 log.info("building indexes")
                 summary = replace(summary, indexes=context.indexes.copy())

@@ -81,7 +81,7 @@ class ReportedRun:
         from dedup_job.report import sampled_duplicates
         from dedup_job.report.next_steps import next_step_lines, next_steps
 
-        numbers = compare_numbers(context, self._near)
+        numbers = compare_numbers(context, self._near, summary.counts)
         shown = sampled_duplicates.evidence_json(self._evidence, context.text_beginnings)
         about_numbers = numbers.as_text() if numbers else ""
         parts = (summary_text(summary), about_numbers, sampled_duplicates.evidence_text(shown))

@@ -10,7 +10,7 @@ from dedup_job.commands.record_lookup import fetch_duplicates, fetch_keepers
 from dedup_job.errors import DedupError
 from dedup_job.fingerprint.shingles import NUMBER_PATTERN, comparable_text
 from dedup_job.pipeline.context import Context
-from dedup_job.records import chunked, digest
+from dedup_job.records import Counts, chunked, digest
 from dedup_job.report.decision_lines import cut_before_difference
 from dedup_job.report.number_comparison_result import NearPairs, NumberDifferences
 from dedup_job.report.sampled_duplicates import PAIRS_AT_ONCE, DuplicatePair
@@ -67,12 +67,15 @@ def differ_in_numbers_only(first: TextSummary | None, second: TextSummary | None
     return first.rest == second.rest and first.numbers != second.numbers
 
 
-def compare_numbers(context: Context, near: NearPairs, shown: int = SHOWN) -> NumberDifferences | None:
+def compare_numbers(
+    context: Context, near: NearPairs, counts: Counts, shown: int = SHOWN
+) -> NumberDifferences | None:
     """Count the near duplicates that differ from their kept record in a number; re-reads their records.
 
     Args:
         context: The open connections.
         near: The near duplicates of a run.
+        counts: The verdicts of the run.
         shown: Most samples to return; their texts must not get into a log, or into the report of a run.
 
     Returns:
@@ -96,7 +99,9 @@ def compare_numbers(context: Context, near: NearPairs, shown: int = SHOWN) -> Nu
         # The decisions are made, and must not end in a failure because of this count.
         log.warning("near duplicates were not searched for other numbers: %s", error)
         return None
-    return NumberDifferences(near.seen, compared, differing, alone, samples) if compared else None
+    # With `prefer`, a run decides some records again at its end, and their pairs were not seen.
+    total = counts.near if context.recipe.matching.prefer else near.seen
+    return NumberDifferences(total, compared, differing, alone, samples) if compared and total else None
 
 
 def _read_summaries(

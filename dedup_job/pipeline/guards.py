@@ -96,6 +96,9 @@ class UncheckedGuard:
         """
         if self.is_over:
             return
+        # Not one more, so that batches and engine make no difference.
+        rest = FIRST_RECORDS - self._seen
+        raws, reasons = raws[:rest], reasons[:rest]
         self._seen += len(reasons)
         self._reasons.update(filter(None, reasons))
         self._count_kinds(raws)
@@ -193,6 +196,7 @@ class PreferGuard:
         """Count some records, and judge the first ones when enough were counted."""
         if self._seen >= FIRST_RECORDS:
             return
+        raws = raws[: FIRST_RECORDS - self._seen]
         self._seen += len(raws)
         for rule, kinds in self._kinds.items():
             kinds.update(count_kinds(raws, rule))

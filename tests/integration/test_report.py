@@ -119,6 +119,19 @@ def test_reports_and_backfills_say_how_many_near_duplicates_differ_in_a_number(j
     assert json.loads(done.stdout)["numbers"] == expected
 
 
+def test_near_duplicates_of_records_decided_again_are_counted_with_the_others(job: Job) -> None:
+    job.set("match", prefer=["longest"])
+    job.set("limits", batch_records=2)
+    texts = [PRICES.format(number, 2) + "!" * number for number in range(8)]
+    job.source.insert_many([{"_id": number, "text": text} for number, text in enumerate(texts)])
+
+    shown = json.loads(job.command("report", "--json").stdout)
+
+    assert shown["duplicate"]["near"] == shown["numbers"]["near_duplicates"] == 7
+    assert shown["numbers"]["compared"] < 7
+    assert json.loads(job.command("backfill", "--json").stdout)["numbers"]["near_duplicates"] == 7
+
+
 def test_where_numbers_count_no_report_speaks_of_them(job: Job) -> None:
     job.set("match", numbers="distinguish")
     job.source.insert_many(

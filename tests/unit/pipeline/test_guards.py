@@ -4,10 +4,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
-from bson import encode
+from bson import ObjectId, encode
 
 from dedup_job.config import LimitSettings
 from dedup_job.errors import GuardStop
+from dedup_job.fingerprint.preference_rule import PreferRule
 from dedup_job.pipeline import guards
 from dedup_job.pipeline.guards import (
     FIRST_RECORDS,
@@ -76,6 +77,28 @@ def test_records_of_which_nearly_none_can_be_judged_stop_the_run_before_any_is_h
     )
     assert "secret" not in message
     assert caught.value.exit_code == 5
+
+
+@pytest.mark.parametrize("parts", [[(1300, 951)], [(951, 951), (349, 0)], [(500, 500), (800, 451)]])
+def test_batches_make_no_difference_to_which_records_are_the_first(parts: list[tuple[int, int]]) -> None:
+    # Each part begins with its records without text, so these are among the first 1,000 in each case.
+    (message,) = told([batch(count, unchecked) for count, unchecked in parts])
+    assert message.startswith("951 of the first 1,000 records")
+
+
+@pytest.mark.parametrize("sizes", [(1300,), (1000, 300), (700, 600)])
+def test_values_behind_the_first_1000_records_do_not_help_a_rule_whatever_the_batches(
+    sizes: tuple[int, ...],
+) -> None:
+    raws = [encode({"_id": n if n < FIRST_RECORDS else ObjectId()}) for n in range(1300)]
+    stops = WarningList()
+    guard = PreferGuard([PreferRule("newest")], stops, stop_run)
+    for size in sizes:
+        guard.add(raws[:size])
+        raws = raws[size:]
+    assert stops.messages == [
+        "[match] prefer: _id holds no ObjectId in the first 1,000 records (number 1,000)"
+    ]
 
 
 def test_the_limit_itself_is_allowed_and_1_allows_everything() -> None:
