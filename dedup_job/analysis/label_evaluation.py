@@ -18,7 +18,8 @@ class LabelAdvice:
     """The threshold that suits some labelled pairs best.
 
     Attributes:
-        min_similarity: The suggested threshold, in the middle of the thresholds that are equally good.
+        min_similarity: The suggested threshold: the present one if it is as good as any, otherwise the
+            middle of the thresholds that are.
         above: Every threshold above this one is equally good,
         up_to: up to and including this one.
         wrong: Pairs that the suggested threshold judges wrong, by their similarity alone.
@@ -73,7 +74,7 @@ def advise_threshold(labels: Sequence[tuple[float, bool]], present: float) -> La
     wrong, minus_high, low = min(intervals)
     high = -minus_high
     return LabelAdvice(
-        min_similarity=_round_between(low, high),
+        min_similarity=present if low < present <= high else _round_between(low, high),
         above=low,
         up_to=high,
         wrong=wrong,

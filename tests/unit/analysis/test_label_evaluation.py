@@ -38,7 +38,7 @@ def test_no_threshold_judges_fewer_wrong(labels: list[tuple[float, bool]]) -> No
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [
-        ([(0.82, True), (0.9, True)], LabelAdvice(0.41, 0.0, 0.82, 0, 0, 2)),
+        ([(0.82, True), (0.9, True)], LabelAdvice(0.8, 0.0, 0.82, 0, 0, 2)),
         ([(0.82, False), (0.9, False)], LabelAdvice(0.95, 0.9, 1.0, 0, 2, 2)),
         ([(0.8541, False), (0.8549, True)], LabelAdvice(0.8549, 0.8541, 0.8549, 0, 1, 2)),
         ([(0.81, True), (0.9, False), (0.95, True)], LabelAdvice(0.93, 0.9, 0.95, 1, 1, 3)),
