@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import tomllib
 from collections.abc import Sequence
@@ -31,6 +32,10 @@ from dedup_job.config_errors import describe_errors
 from dedup_job.errors import ConfigError, UsageError
 from dedup_job.fingerprint.preference_rule import LENGTH, NUMBERS, TIMES, PreferRule
 from dedup_job.thread_start import count_processors
+
+URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+# Spark reads a path with these characters as a pattern.
+WILDCARDS = re.compile(r"[{}\[\]*?\\]")
 
 # Error messages quote the descriptions: "expected the name of ...".
 Name = Annotated[str, Field(min_length=1)]
@@ -62,8 +67,11 @@ def _resolve_path(path: Path, info: ValidationInfo) -> Path:
 
 def _convert_to_uri(folder: str, info: ValidationInfo) -> str:
     """Return the URI of a folder that is given as a URI or as a path of this machine."""
-    # Spark would read a plain path in its default file system, which may be HDFS.
-    return folder if "://" in folder else _resolve_path(Path(folder), info).resolve().as_uri()
+    if URI.match(folder):
+        return folder
+    # Spark would read a plain path in its default file system, which may be HDFS.  Nothing is
+    # percent-encoded: Hadoop takes each character of such a URI as it is.
+    return f"file://{_resolve_path(Path(folder), info).resolve()}"
 
 
 File = Annotated[Path, Field(strict=False), AfterValidator(_resolve_path)]
@@ -308,12 +316,20 @@ class EngineSettings(Section):
         """Return the folder for Spark's stages.
 
         Raises:
-            ConfigError: If none is set.
+            ConfigError: If none is set, or Spark cannot read files in a folder with this name.
         """
         if self.work is None:
             raise ConfigError(
                 "[engine] work: Spark needs a folder for its stages that all executors can reach, such as "
                 '"hdfs://host/dedup", "s3a://bucket/dedup" or, on one machine, "/var/tmp/dedup"'
+            )
+        path = self.work.partition("://")[2].partition("/")[2]
+        # Hadoop expands a path with wildcards part by part, and takes a part such as "a:b" for a URI
+        # (HADOOP-14829).
+        if ":" in path and WILDCARDS.search(path):
+            raise ConfigError(
+                f"[engine] work: {self.work} has a colon and one of {{ }} [ ] * ? \\, which Spark cannot "
+                "read together; name another folder"
             )
         return self.work
 

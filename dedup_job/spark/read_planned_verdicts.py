@@ -20,6 +20,7 @@ from dedup_job.records import UNIQUE, Action, KeeperMatch, Plan, Verdict
 from dedup_job.spark.arrow_columns import column, matrix, numbers
 from dedup_job.spark.session import named_errors
 from dedup_job.spark.stage_files import Stage
+from dedup_job.spark.work_folder import pattern_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -234,8 +235,8 @@ def _verdict(rows: ExpectedRows, row: int, deviations: Deviations, relied_on: di
     return UNIQUE
 
 
-# The folder that Spark's partitionBy("range") makes.
-RANGE = re.compile(r"/range=(\d+)/")
+# The folder that Spark's partitionBy("range") makes: the last one, as the work folder may have any name.
+RANGE = re.compile(r"/range=(\d+)/[^/]*$")
 
 
 def tables(spark: SparkSession, verdicts: Stage, folder: str) -> Iterator[pa.Table]:
@@ -252,7 +253,7 @@ def tables(spark: SparkSession, verdicts: Stage, folder: str) -> Iterator[pa.Tab
     schema = verdicts.table.drop("range").schema
     for _, file in files:
         with named_errors("verdicts", folder):
-            table = spark.read.schema(schema).parquet(file).toArrow()
+            table = spark.read.schema(schema).parquet(pattern_of(file)).toArrow()
         yield table
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dedup_job.errors import ConfigError, Stopped
 from dedup_job.signals import SHUTDOWN
 from dedup_job.spark.session import named_errors
+from dedup_job.spark.work_folder import escape_wildcards
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -180,7 +181,7 @@ class Work:
             if self._contents(name) != (manifest.rows, manifest.files):
                 return None
             schema = StructType.fromJson(json.loads(manifest.schema))
-            return Stage(self._spark.read.schema(schema).parquet(self.path(name)), manifest)
+            return Stage(self._spark.read.schema(schema).parquet(escape_wildcards(self.path(name))), manifest)
 
     def _contents(self, name: str) -> tuple[int, str]:
         """Return the number of rows of a stage, and the digest of its files; (0, "") without files.
@@ -189,13 +190,11 @@ class Work:
         """
         from pyspark.errors import AnalysisException
 
-        path = self.path(name)
+        path = escape_wildcards(self.path(name))
         try:
             # Listed by Spark, not by Python: the folder may be on HDFS or S3.
             listed = self._spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(path)
-            files = [
-                (row.path.removeprefix(path), row.length) for row in listed.select("path", "length").collect()
-            ]
+            files = [(row.path, row.length) for row in listed.select("path", "length").collect()]
             rows = self._spark.read.parquet(path).count()
         except AnalysisException:
             return 0, ""
@@ -209,7 +208,8 @@ class Work:
 
         with named_errors(name, self.folder):
             try:
-                with_text = self._spark.read.text(self.path(f"{name}.manifest"), wholetext=True).collect()
+                path = escape_wildcards(self.path(f"{name}.manifest"))
+                with_text = self._spark.read.text(path, wholetext=True).collect()
                 return Manifest(**json.loads(with_text[0].value)) if with_text else None
             except (AnalysisException, ValueError, TypeError):
                 return None

@@ -69,11 +69,14 @@ def filled(job: Job) -> Job:
 
 
 def on_spark(
-    job: Job, partitions: int = 2, observe: Callable[[Any, Any], None] = lambda batch, plan: None
+    job: Job,
+    partitions: int = 2,
+    observe: Callable[[Any, Any], None] = lambda batch, plan: None,
+    work: Path | None = None,
 ) -> RunSummary:
     """Let a backfill be decided on two cores of this machine."""
-    work = str(job.folder / f"work-{job.database.name}")
-    job.set("engine", kind="spark", master="local[2]", work=work, partitions=partitions)
+    folder = str(work or job.folder / f"work-{job.database.name}")
+    job.set("engine", kind="spark", master="local[2]", work=folder, partitions=partitions)
     with Context(config.check_settings(job.tables, "test")) as context:
         return spark_backfill.decide(context, observe)
 
@@ -403,6 +406,16 @@ def test_what_was_read_before_an_undo_is_read_anew(filled: Job, another_job: Cal
 
     filled.decide("backfill")
     assert other.outcome() == filled.outcome()
+
+
+@pytest.mark.long
+def test_the_work_folder_may_have_any_name(job: Job) -> None:
+    """Spark reads some of these characters as a pattern, and lists files with others percent-encoded."""
+    job.source.insert_many([{"_id": n, "text": f"text number {n // 2} of a small source"} for n in range(40)])
+    work = job.folder / "range=1" / "文 é[1]{a,b}*?,;#%20%\\'"
+
+    assert on_spark(job, work=work).counts.exact == 20
+    assert {path.name for path in work.iterdir() if "." not in path.name} == set(STAGES)
 
 
 @pytest.mark.long

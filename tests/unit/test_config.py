@@ -471,7 +471,10 @@ def test_a_connection_string_in_the_configuration_is_refused_and_not_repeated(ke
     ("work", "folder"),
     [
         ("stages", "file:///etc/jobs/stages"),
-        ("/var/tmp/a b", "file:///var/tmp/a%20b"),
+        ("/var/tmp/文 b", "file:///var/tmp/文 b"),
+        ("/var/tmp/a%20[b]", "file:///var/tmp/a%20[b]"),
+        ("/var/a://b", "file:///var/a:/b"),
+        ("file:///var/tmp/a%20b", "file:///var/tmp/a%20b"),
         ("hdfs://host/d", "hdfs://host/d"),
     ],
 )
@@ -479,6 +482,15 @@ def test_the_folder_of_stages_is_beside_the_settings_unless_it_says_otherwise(wo
     places = {"database": "crawl", "collection": "pages"}
     table = {"source": {**places, "fields": ["body"]}, "target": places, "engine": {"work": work}}
     assert check_settings(table, "test", Path("/etc/jobs")).engine.work_folder == folder
+
+
+@pytest.mark.parametrize("name", ["[a]:b", "a:b/*", "a:b/?", "{a}/b:", "a\\b:"])
+def test_a_folder_of_stages_that_spark_cannot_read_is_refused(name: str) -> None:
+    for folder in (f"/var/tmp/{name}", f"hdfs://host:9000/{name}"):
+        with pytest.raises(ConfigError, match=r"^\[engine\] work: .*has a colon and one of") as caught:
+            assert settings(engine={"work": folder}).engine.work_folder
+        assert folder in str(caught.value)
+    assert settings(engine={"work": "hdfs://host:9000/[a]"}).engine.work_folder == "hdfs://host:9000/[a]"
 
 
 def test_the_environment_changes_the_file_and_the_command_line_changes_both(
