@@ -46,7 +46,7 @@ from dedup_job.pipeline.store_redecisions import check_rights_to_replace
 from dedup_job.records import BACKFILL, NIGHTLY, REFERENCE, Batch, Plan, RawIds, digest
 from dedup_job.report.run_summary import ReplacementCounts, RunSummary
 from dedup_job.spark.commit_verdicts import CommitJob, Committed, commit_verdicts
-from dedup_job.spark.session import Cluster, session
+from dedup_job.spark.session import Cluster, named_errors, session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -256,7 +256,8 @@ class _Backfill:
     def _check_first_records(self, records: Stage, first_order: int, guards: Guards) -> None:
         """Let guards judge the first records of the source, before the stages that take hours."""
         some = records.table.where(f"order >= {first_order}").select("order", "id", "reason")
-        first = some.orderBy("order").limit(FIRST_RECORDS).collect()
+        with named_errors("records", self.work.folder):
+            first = some.orderBy("order").limit(FIRST_RECORDS).collect()
         ids = [bytes(row.id) for row in first]
         # Only groups and preferences depend on other fields of all these records.
         recipe = self.context.recipe

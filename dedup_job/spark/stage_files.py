@@ -126,7 +126,8 @@ class Work:
 
     def end(self) -> None:
         """Note that all verdicts are committed; a later backfill does not reuse these stages."""
-        self._note(Manifest("done", self._about, str(self._snapshot), 0, "", "", {}))
+        with named_errors("done", self.folder):
+            self._note(Manifest("done", self._about, str(self._snapshot), 0, "", "", {}))
 
     def _made(
         self, name: str, make: Callable[[], DataFrame], notes: Mapping[str, Any], by: str | None = None

@@ -44,6 +44,8 @@ PACKAGE = Path(__file__).parents[2] / "dedup_job"
 PRIVATE = {
     ("mongo/client.py", "_shutdown_resources"),
     ("native/numba_compile.py", "_nrt"),
+    # `tests/unit/spark/test_session.py` looks after it.
+    ("spark/session.py", "_origin"),
     # `os._exit` is documented, whatever its name says.
     ("__main__.py", "_exit"),
     ("pipeline/pool.py", "_exit"),

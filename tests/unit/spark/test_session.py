@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+from dataclasses import dataclass
+from importlib.metadata import version
+
 import pytest
 from py4j.protocol import Py4JError
 
@@ -9,6 +13,8 @@ from dedup_job.errors import ConfigError, DedupError, StorageFull
 from dedup_job.spark.session import named_errors
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.captured import CapturedException
 
 FAILED = "An error occurred while calling o42.parquet.\n: "
 
@@ -52,6 +58,81 @@ def test_where_a_file_is_damaged_its_folder_is_named(said: str, named: str) -> N
         raise Py4JError(f"{FAILED}a.SparkException: Job aborted\n{said}")
     told = f"stage pairs: a file in /work is damaged ({named}); delete this folder and start again"
     assert str(caught.value) == told
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "a.SparkException: Job aborted\nCaused by: a.FSError: java.io.IOException: No space left on device",
+        "a.SparkException: x\nCaused by: java.nio.file.FileSystemException: /work/x: Disk quota exceeded",
+        "a.PythonException: x\nOSError: [Errno 28] No space left on device",
+        "a.SparkException: x\nCaused by: a.b.DSQuotaExceededException: x",
+    ],
+)
+def test_where_a_disk_is_full_its_folder_is_named(said: str) -> None:
+    with (
+        pytest.raises(StorageFull, match=r"^stage pairs: the disk of /work "),
+        named_errors("pairs", "/work"),
+    ):
+        raise Py4JError(FAILED + said)
+
+
+@dataclass
+class Thrown:
+    """A Java exception, as py4j shows it."""
+
+    name: str
+    message: str | None
+    cause: Thrown | None = None
+
+    def getClass(self) -> Thrown:  # noqa: N802
+        return self
+
+    def getName(self) -> str:  # noqa: N802
+        return self.name
+
+    def getMessage(self) -> str | None:  # noqa: N802
+        return self.message
+
+    def getCause(self) -> Thrown | None:  # noqa: N802
+        return self.cause
+
+
+def captured(thrown: Thrown) -> PySparkException:
+    """An exception that PySpark made of a Java exception, whose text leaves out the causes."""
+    error = PySparkException("Job aborted")
+    error._origin = thrown  # type: ignore[attr-defined]
+    return error
+
+
+def test_causes_are_found_that_pyspark_leaves_out() -> None:
+    full = Thrown("java.io.IOException", "No space left on device")
+    with pytest.raises(StorageFull), named_errors("pairs", "/work"):
+        raise captured(Thrown("a.SparkException", "Job aborted", Thrown("a.FSError", None, full)))
+
+
+def test_pyspark_keeps_the_java_exception_of_its_own() -> None:
+    assert "self._origin = origin" in inspect.getsource(CapturedException.__init__), (
+        f"pyspark {version('pyspark')} keeps the Java exception elsewhere: causes are lost; see "
+        "spark/session.py"
+    )
+
+
+TRACEBACK = 'Traceback (most recent call last):\n  File "x.py", line 1, in f\n    f()\n'
+
+
+@pytest.mark.parametrize(
+    ("inner", "message", "named"),
+    [
+        ("a.b.InnerException", "a text\nCaused by: my.TextError: x", "a.b.InnerException"),
+        ("a.PythonException", f"\n{TRACEBACK}ValueError: a text\nmy.TextError: x\n", "ValueError"),
+        ("a.PythonException", "a text", "a.PythonException"),
+    ],
+)
+def test_the_class_of_the_innermost_cause_is_named_and_no_text(inner: str, message: str, named: str) -> None:
+    with pytest.raises(DedupError) as caught, named_errors("pairs", "/work"):
+        raise captured(Thrown("a.AnalysisException", "Job aborted", Thrown(inner, message)))
+    assert str(caught.value) == f"stage pairs failed on Spark: {named}; its own log says more"
 
 
 def test_our_own_errors_are_what_they_were() -> None:
