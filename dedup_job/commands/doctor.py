@@ -32,6 +32,7 @@ from dedup_job.pipeline.process_memory import available_bytes
 from dedup_job.pipeline.sample import read_sample
 from dedup_job.report.progress import Advance
 from dedup_job.report.terminal import format_bytes
+from dedup_job.spark.work_folder import check_work_folder
 from dedup_job.text.fields import TEXT, TextFields, count_field_kinds
 
 T = TypeVar("T")
@@ -387,9 +388,17 @@ def _check_first_records(context: Context) -> None:
 
 
 def _check_workers(checks: CheckRunner, settings: Settings) -> None:
-    """Note where fingerprints are made; raise ConfigError if worker processes cannot start."""
+    """Note where fingerprints are made.
+
+    Raises:
+        ConfigError: If worker processes cannot start, or if Spark cannot write its stages.
+    """
     # Nightly runs use local workers even where a backfill runs on Spark.
     fork_server()
     engine = settings.engine
-    spark = f"; a backfill on Spark, stages in {engine.work_folder}" if engine.kind == "spark" else ""
+    spark = ""
+    if engine.kind == "spark":
+        folder = engine.work_folder
+        check_work_folder(engine)
+        spark = f"; a backfill on Spark, stages in {folder}"
     checks.note("workers", f"{engine.workers} processes{spark}")

@@ -129,14 +129,17 @@ def decide(
         GuardStop: If a guard stops the run.
     """
     engine = context.settings.engine
+    folder = engine.work_folder
     _check_radius(context.recipe)
     check_rights_to_replace(context)
     cluster = Cluster(engine.master, engine.conf, engine.partitions)
     context.check_no_foreign_records(context.ledger_reader().head())
     with session(cluster, f"dedup-job {context.source_name}") as spark:
         from dedup_job.spark.stage_files import Work
+        from dedup_job.spark.work_folder import make_work_folder
 
-        work = Work(spark, engine.work_folder, _stage_inputs(context))
+        make_work_folder(spark, folder)
+        work = Work(spark, folder, _stage_inputs(context))
         head = context.ledger_reader().head()
         if not work.is_done or head is None or head.is_empty:
             summary, is_complete = _Backfill(context, spark, work, observe).run(consent, expected)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +14,8 @@ from bson import ObjectId
 
 from dedup_job import config
 from dedup_job.commands import spark_backfill
-from dedup_job.errors import ConfigError, GuardStop, StorageFull
+from dedup_job.config import EngineSettings
+from dedup_job.errors import ConfigError, GuardStop, StorageFull, Unreachable
 from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.guards import FIRST_RECORDS
 from dedup_job.report.run_summary import RunSummary
@@ -416,6 +418,59 @@ def test_the_work_folder_may_have_any_name(job: Job) -> None:
 
     assert on_spark(job, work=work).counts.exact == 20
     assert {path.name for path in work.iterdir() if "." not in path.name} == set(STAGES)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["file", "file/below", "/proc/nope"])
+def test_a_work_folder_that_cannot_be_written_is_refused_before_any_stage(job: Job, name: str) -> None:
+    job.source.insert_one({"_id": 1, "text": "one text"})
+    (job.folder / "file").touch()
+    work = job.folder / name
+
+    with pytest.raises(
+        ConfigError, match=rf"^\[engine\] work: file://{work} cannot be written \(.+\); name a"
+    ):
+        on_spark(job, work=work)
+
+    assert not job.ledger("runs").count_documents({})
+
+
+@pytest.mark.long
+def test_doctor_names_a_work_folder_that_cannot_be_written(job: Job) -> None:
+    job.source.insert_one({"_id": 1, "text": "one text"})
+    job.set("engine", kind="spark", work="/proc/nope")
+
+    done = job.command("doctor", "--json")
+
+    assert done.returncode == 78
+    found = {one["about"]: one for one in json.loads(done.stdout)["checks"]}
+    told = "[engine] work: file:///proc/nope cannot be written (it cannot be made); name a folder"
+    assert found["workers"]["message"].startswith(told)
+
+
+@pytest.mark.long
+def test_a_server_of_the_work_folder_that_does_not_answer_is_named(spark: Any) -> None:
+    from dedup_job.spark.work_folder import make_work_folder
+
+    spark._jsc.hadoopConfiguration().set("ipc.client.connect.max.retries", "0")
+    told = r"^\[engine\] work: the server of hdfs://127\.0\.0\.1:1/a does not answer \(ConnectException: "
+    with pytest.raises(Unreachable, match=told):
+        make_work_folder(spark, "hdfs://127.0.0.1:1/a")
+    with pytest.raises(ConfigError, match=r"^\[engine\] work: no://host/a cannot be written \(Unsupported"):
+        make_work_folder(spark, "no://host/a")
+
+
+@pytest.mark.long
+def test_a_check_of_the_work_folder_leaves_nothing(spark: Any, tmp_path: Path) -> None:
+    from dedup_job.spark.work_folder import check_work_folder, make_work_folder
+
+    new = tmp_path / "a [1]" / "b"
+    check_work_folder(EngineSettings(work=f"file://{new}"))
+    assert not list(tmp_path.iterdir())
+
+    make_work_folder(spark, f"file://{new}")
+    check_work_folder(EngineSettings(work=f"file://{new}"))
+    assert not list(new.iterdir())
 
 
 @pytest.mark.long
