@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -96,14 +96,14 @@ def commit_verdicts(job: CommitJob) -> Committed:
                 job.deviations.note(rows, row, False)
             if not here:
                 continue
-            rows, plan = rows.take(np.array(here)), plan.take(here)
+            rows, plan, is_changed = rows.take(np.array(here)), plan.take(here), is_changed[here]
             batch = Batch([batch.ids[row] for row in here], [batch.raws[row] for row in here])
         # Committed before the next batch is decided: its duplicates may depend on records refused here.
         plan = job.commit(plan, batch.raws, phase)
         job.deviations.learn(rows, plan)
         if phase is not Phase.REFERENCE:
             job.observe(batch, plan)
-            counts += plan.counts
+            counts += replace(plan.counts, partial=int((rows.partial & ~is_changed).sum()))
     return Committed(counts, left)
 
 

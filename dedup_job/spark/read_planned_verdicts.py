@@ -80,6 +80,7 @@ class ExpectedRows:
         near: The texts that match the record's text, the nearest and earliest first.
         preferences: The preference keys; see `preference_keys`.
         reasons: As in `Fingerprints`, as are the columns that follow.
+        partial: bool, shape (n,).
         bits: uint64, shape (n, words).
         has_fingerprint: bool, shape (n,).
         keys: uint32, shape (n, bands).
@@ -98,6 +99,7 @@ class ExpectedRows:
     near: Sequence[Sequence[ExpectedMatch]]
     preferences: Sequence[bytes]
     reasons: Sequence[str]
+    partial: npt.NDArray[np.bool_]
     bits: npt.NDArray[np.uint64]
     has_fingerprint: npt.NDArray[np.bool_]
     keys: npt.NDArray[np.uint32]
@@ -300,6 +302,7 @@ def rows(table: pa.Table) -> ExpectedRows:
         near=[_near(found) for found in column(table, "matches").to_pylist()],
         preferences=column(table, "preference").to_pylist(),
         reasons=column(table, "reason").to_pylist(),
+        partial=numbers(table, "partial"),
         bits=matrix(column(table, "bits"), np.uint64),
         has_fingerprint=numbers(table, "near"),
         keys=matrix(column(table, "keys"), np.uint32),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # Rows per file of a partitioned stage, which the driver reads file by file.
 ROWS_A_FILE = 20_000
 # Raised when the contents of a stage change, so that stages of an older version are refused.
-FORMAT = 4
+FORMAT = 5
 
 log = logging.getLogger("dedup_job")
 

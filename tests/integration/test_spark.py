@@ -137,6 +137,31 @@ def test_spark_separates_groups_as_one_machine_does(filled: Job, another_job: Ca
     assert plans(other) == plans(filled)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("prefer", [[], ["longest"]])
+def test_spark_counts_records_that_lack_a_field_as_one_machine_does(
+    job: Job, another_job: Callable[[], Job], prefer: list[Any]
+) -> None:
+    job.set("source", fields=["title", "data"])
+    job.set("match", prefer=prefer)
+    texts = [{"_id": n, "title": f"title {n % 20}", "data": f"text number {n % 40}"} for n in range(100)]
+    for number in range(0, 100, 7):
+        texts[number]["title"] = [None, ""][number % 2]
+    for number in range(0, 100, 10):
+        del texts[number]["data"]
+    job.source.insert_many(texts)
+    other = another_job()
+
+    here = job.decide("backfill")
+    there = on_spark(other)
+
+    assert here.counts.partial > 10
+    assert there.counts == here.counts
+    told = f"{here.counts.partial} judged by some of their fields"
+    assert told in here.as_text()
+    assert told in there.as_text()
+
+
 def decisions(job: Job) -> Any:
     """The result of a run, without the numbers of plans: on Spark, duplicates are in later plans."""
     target, rows, exceptions = job.outcome()

@@ -100,6 +100,7 @@ class Collection:
             preferences=[b""] * count,
             near=[near(text) for text in self.texts],
             reasons=["" if text >= 0 else "empty" for text in self.texts],
+            partial=np.zeros(count, np.bool_),
             bits=column[:, :1],
             has_fingerprint=np.ones(count, bool),
             keys=np.zeros((count, 0), np.uint32),

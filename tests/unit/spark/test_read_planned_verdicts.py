@@ -30,6 +30,7 @@ def table(*names: str) -> pa.Table:
         "preference": pa.array([b""] * len(names), pa.binary()),
         "matches": pa.array([None if name in "az" else NEAR for name in names], MATCHES),
         "reason": pa.array(["empty" if name == "z" else "" for name in names], pa.string()),
+        "partial": pa.array([name == "z" for name in names]),
         "near": pa.array([True] * len(names), pa.bool_()),
     }
     for name, width in (("bits", 8), ("keys", 36), ("digest", 16), ("hash", 16)):
