@@ -398,7 +398,6 @@ def _check_workers(checks: CheckRunner, settings: Settings) -> None:
     engine = settings.engine
     spark = ""
     if engine.kind == "spark":
-        folder = engine.work_folder
         check_work_folder(engine)
-        spark = f"; a backfill on Spark, stages in {folder}"
+        spark = f"; a backfill on Spark, stages in {engine.work_folder}"
     checks.note("workers", f"{engine.workers} processes{spark}")
