@@ -228,7 +228,8 @@ def for_the_reference(desk: Desk) -> None:
     ids = (ObjectId("6650c1d2a1b2c3d4e5f60718"), ObjectId("6650c1d2a1b2c3d4e5f60723"), 42)
     pages.insert_many([first | {"_id": each} for each in ids])
     with_new_records(desk)
-    shutil.copy(desk.folder / "shop.toml", desk.folder / "stricter.toml")
+    for name in ("stricter.toml", "new.toml"):
+        shutil.copy(desk.folder / "shop.toml", desk.folder / name)
     (desk.folder / "labels.csv").write_text("4,12,different\n1,5,same\n")
 
 

@@ -27,7 +27,11 @@ UNDISTURBED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("mishaps", [Mishaps(kills=2, losses=0), Mishaps(kills=1, losses=1)], ids=str)
+@pytest.mark.parametrize(
+    "mishaps",
+    [pytest.param(Mishaps(kills=2, losses=0), marks=pytest.mark.long), Mishaps(kills=1, losses=1)],
+    ids=str,
+)
 def test_two_runs_break_no_promise_whatever_happens(mishaps: Mishaps) -> None:
     searched = search(Model(), mishaps)
 
@@ -97,7 +101,7 @@ COPIES = Model({1: "A", 2: "A", 3: "A", 4: "A", 5: "A"}, refused=frozenset({1, 2
     "mishaps",
     [
         pytest.param(Mishaps(kills=2, losses=0), marks=pytest.mark.long),
-        Mishaps(kills=1, losses=1),
+        pytest.param(Mishaps(kills=1, losses=1), marks=pytest.mark.long),
         Mishaps(kills=1, losses=0, elections=1),
     ],
     ids=str,
