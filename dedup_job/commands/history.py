@@ -13,7 +13,7 @@ from dedup_job.ledger.compatibility import check_fits, no_decisions_error
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.job import Observe
-from dedup_job.records import Batch, Counts
+from dedup_job.records import REFERENCE, Batch, Counts
 from dedup_job.report.run_summary import RunSummary
 
 RUNS_AT_ONCE = 100
@@ -84,7 +84,11 @@ def report_run(context: Context, run: str, observe: Observe) -> RunSummary:
     plan_ids = [link.id for link in reader.links(head.last) if link.run == run]
     counts = Counts()
     for plan_id in reversed(plan_ids):
-        plan = reader.plan(plan_id).plan
+        stored = reader.plan(plan_id)
+        # The run has read these records in a reference, not in the source.
+        if stored.mode == REFERENCE:
+            continue
+        plan = stored.plan
         observe(Batch(plan.ids, ()), plan)
         counts += plan.counts
     seconds = row.get("seconds") or 0.0

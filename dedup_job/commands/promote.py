@@ -99,7 +99,7 @@ class PromotionSteps:
         """Rename the collections, copy the records that arrived during them, and store that it is done."""
         pair, is_back = self.pair, promotion.state == RETURNING
         former = pair.target if is_back else promotion.kept_as
-        if is_back and is_source_in_place(pair.place, pair.renamer.uuids(), promotion):
+        if is_back and is_source_in_place(pair.place, pair.target, pair.renamer.uuids(), promotion):
             # A collection was dropped or put back from a dump: only the ledger has to go back.
             self._finish(is_back)
             return PromoteResult(self.run.name, pair.full_name(pair.place), pair.full_name(former), is_back)

@@ -330,32 +330,40 @@ def check_collections(pair: Pair, promotion: Promotion) -> None:
     """
     uuids = pair.renamer.uuids()
     lacking = _collections_gone(uuids, promotion)
-    if not lacking or (promotion.state == RETURNING and is_source_in_place(pair.place, uuids, promotion)):
+    if not lacking:
+        return
+    if promotion.state == RETURNING and is_source_in_place(pair.place, pair.target, uuids, promotion):
         return
     advice = f"if the collections there are the right ones: {command_line('run --moved')}"
     if not promotion.is_done:
         advice = (
-            f"if {pair.full_name(pair.place)} is the source, and no {promotion.kept_as} is there, end the "
-            f"promotion: {command_line('promote --back')}; otherwise rename them by hand first"
+            f"rename by hand so that the source is {pair.place}, the target {pair.target}, and no "
+            f"{promotion.kept_as} is there; then end the promotion: {command_line('promote --back')}"
         )
+    were = "were" if len(lacking) > 1 else "was"
     raise StateError(
-        f"{' and '.join(lacking)} of this promotion was dropped, or restored from a dump, since it began; "
+        f"{' and '.join(lacking)} of this promotion {were} dropped, or restored from a dump, since it began; "
         f"nothing was renamed; {advice}"
     )
 
 
-def is_source_in_place(place: str, uuids: Mapping[str, str], promotion: Promotion) -> bool:
-    """Return whether a collection is gone, and another than the promoted one has the source's name.
+def is_source_in_place(place: str, target: str, uuids: Mapping[str, str], promotion: Promotion) -> bool:
+    """Return whether a collection is gone, and nothing need be renamed back: the source has its name.
 
-    Then nothing can be renamed back, and nothing need be.
+    Of collections that were restored from a dump only the names are known: then source and target must have
+    theirs, and the source must not have its other name.
 
     Args:
         place: The source's name.
+        target: The target's name.
         uuids: The UUIDs of all collections of the database, by name.
         promotion: The promotion that is taken back.
     """
-    has_source = place in uuids and uuids[place] != promotion.promoted
-    return bool(_collections_gone(uuids, promotion)) and has_source and promotion.kept_as not in uuids
+    if not _collections_gone(uuids, promotion) or promotion.kept_as in uuids:
+        return False
+    is_source = uuids.get(place) == promotion.former
+    is_restored = place in uuids and uuids[place] != promotion.promoted and target in uuids
+    return is_source or is_restored
 
 
 def _collections_gone(uuids: Mapping[str, str], promotion: Promotion) -> list[str]:

@@ -2,82 +2,34 @@
 
 from __future__ import annotations
 
-import logging
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pyspark import SparkContext
 import importlib.util
+import logging
 import os
 import re
 import shutil
+import subprocess
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dedup_job import errors
-from dedup_job.errors import ConfigError, DedupError, StorageFull, Unreachable
+from dedup_job.errors import ConfigError, DedupError, GuardStop, Stopped, StorageFull, Unreachable
 from dedup_job.pipeline.process_memory import available_bytes
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 # Seconds between two checks for a stage without workers.
 LOOK_SECONDS = 15.0
-
-log = logging.getLogger("dedup_job")
-
-
-@contextmanager
-def warn_no_workers(context: SparkContext) -> Iterator[None]:
-    """Log a warning if a stage makes no progress because no worker takes its tasks.
-
-    A daemon thread checks the stages until the context manager exits.
-    """
-    ended = threading.Event()
-    threading.Thread(target=_look, args=(context, ended), name="waiting", daemon=True).start()
-    try:
-        yield
-    finally:
-        ended.set()
-
-
-def _look(context: SparkContext, ended: threading.Event) -> None:
-    """Check the stages every `LOOK_SECONDS`, and warn once per period without workers.
-
-    A stage counts as waiting if two checks in a row find the same progress and no running task: between two
-    tasks, too, no task runs for a moment.
-    """
-    from py4j.protocol import Py4JError
-
-    before: dict[int, int] = {}
-    is_told = False
-    # Such an error means that Spark has ended, which the main thread notices by itself.
-    with suppress(Py4JError, OSError):
-        while not ended.wait(LOOK_SECONDS):
-            now = _without_workers(context)
-            is_waiting = bool(now) and now == before
-            if is_waiting and not is_told:
-                log.warning(
-                    "no worker of the Spark cluster takes the tasks that are ready: has it workers, and are "
-                    "their memory and cores free? The run waits for one"
-                )
-            before, is_told = now, is_waiting
-
-
-def _without_workers(context: SparkContext) -> dict[int, int]:
-    """Return the number of completed tasks by active stage; an empty dict while any task runs."""
-    tracker = context.statusTracker()
-    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-    if any(stage is None or stage.numActiveTasks for stage in stages):
-        return {}
-    return {stage.stageId: stage.numCompletedTasks for stage in stages if stage}
-
-
+LEAST_JAVA = 17
+JAVA_ENDED = (
+    "Spark's Java process has ended: somebody killed it, or a shortage of memory did; run again, nothing is "
+    "lost"
+)
 NEEDED = ("pyspark", "pandas", "pyarrow")
 # An error of ours that was raised on an executor, as it appears in the text of Spark's error.
 OURS = re.compile(r"dedup_job\.errors\.(\w+): (.*)")
@@ -101,6 +53,8 @@ ALONE: Mapping[str, str] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
 }
+
+log = logging.getLogger("dedup_job")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,15 +91,35 @@ def session(cluster: Cluster, name: str) -> Iterator[SparkSession]:
     Raises:
         ConfigError: If a package or Java is missing, or is too old.
         Unreachable: If no master answers.
+        StorageFull: If the Java process of the driver ends, at the start or later.
     """
     _check_installed()
     from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
     if running := SparkSession.getActiveSession():
         yield running
         return
+    spark = _start(cluster, name)
+    try:
+        with warn_no_workers(spark.sparkContext):
+            yield spark
+    except (Py4JError, OSError, DedupError) as error:
+        if isinstance(error, Stopped | GuardStop) or not _has_java_ended(spark):
+            raise
+        raise StorageFull(JAVA_ENDED) from error
+    finally:
+        # Without Java there is nothing to stop.
+        with suppress(Py4JError, OSError):
+            spark.stop()
+
+
+def _start(cluster: Cluster, name: str) -> SparkSession:
+    """Start a session; the errors are those of `session`."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
     # spark-submit sets this variable: it has started Java, but not a session.
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if not is_submitted:
@@ -164,6 +138,8 @@ def session(cluster: Cluster, name: str) -> Iterator[SparkSession]:
     try:
         spark = builder.getOrCreate()
     except PySparkRuntimeError:
+        if _java_version() >= LEAST_JAVA:
+            raise StorageFull(f"{JAVA_ENDED}; see what Java says above, if it says anything") from None
         raise ConfigError(
             "Spark does not start: it needs Java 17 or newer; see what Java says above"
         ) from None
@@ -173,11 +149,24 @@ def session(cluster: Cluster, name: str) -> Iterator[SparkSession]:
             "is the address in [engine] master right, and does a master run there?"
         ) from None
     spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def _has_java_ended(spark: SparkSession) -> bool:
+    """Return whether the Java process that this process started has ended; False for spark-submit's."""
+    java = getattr(spark.sparkContext._gateway, "proc", None)
+    return java is not None and java.poll() is not None
+
+
+def _java_version() -> int:
+    """Return the first number of Java's version, 8 or less for old ones; 0 if Java does not tell it."""
+    java = _java()
     try:
-        with warn_no_workers(spark.sparkContext):
-            yield spark
-    finally:
-        spark.stop()
+        told = subprocess.run([java or "java", "-version"], capture_output=True, text=True, check=False)
+    except OSError:
+        return 0
+    found = re.search(r'version "(\d+)', told.stderr)
+    return int(found[1]) if found else 0
 
 
 def _heap() -> Mapping[str, str]:
@@ -278,3 +267,49 @@ def _class_of(error: Exception) -> str:
         return raised[-1] if raised else name
     names = re.findall(r"(?:Caused by: |^(?:: )?)([\w.$]+(?:Exception|Error))", str(error), re.MULTILINE)
     return names[-1] if names else type(error).__name__
+
+
+@contextmanager
+def warn_no_workers(context: SparkContext) -> Iterator[None]:
+    """Log a warning if a stage makes no progress because no worker takes its tasks.
+
+    A daemon thread checks the stages until the context manager exits.
+    """
+    ended = threading.Event()
+    threading.Thread(target=_look, args=(context, ended), name="waiting", daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
+
+
+def _look(context: SparkContext, ended: threading.Event) -> None:
+    """Check the stages every `LOOK_SECONDS`, and warn once per period without workers.
+
+    A stage counts as waiting if two checks in a row find the same progress and no running task: between two
+    tasks, too, no task runs for a moment.
+    """
+    from py4j.protocol import Py4JError
+
+    before: dict[int, int] = {}
+    is_told = False
+    # Such an error means that Spark has ended, which the main thread notices by itself.
+    with suppress(Py4JError, OSError):
+        while not ended.wait(LOOK_SECONDS):
+            now = _without_workers(context)
+            is_waiting = bool(now) and now == before
+            if is_waiting and not is_told:
+                log.warning(
+                    "no worker of the Spark cluster takes the tasks that are ready: are its master and its "
+                    "workers there, and their memory and cores free? The run waits for one"
+                )
+            before, is_told = now, is_waiting
+
+
+def _without_workers(context: SparkContext) -> dict[int, int]:
+    """Return the number of completed tasks by active stage; an empty dict while any task runs."""
+    tracker = context.statusTracker()
+    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    if any(stage is None or stage.numActiveTasks for stage in stages):
+        return {}
+    return {stage.stageId: stage.numCompletedTasks for stage in stages if stage}

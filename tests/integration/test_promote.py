@@ -538,6 +538,28 @@ def test_a_half_done_promotion_whose_target_was_dropped_leaves_the_source_where_
     assert head(decided)["promotion"] is None
 
 
+def test_a_promotion_is_not_ended_while_the_target_that_was_put_back_has_the_name_of_the_source(
+    decided: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
+    killed_after_setting("promotion", lambda: move(decided))
+    decided.source.rename("elsewhere")
+    decided.target.rename("pages")
+    put_back(decided, "elsewhere", "pages")
+    free_lease(decided)
+    before, console = collections(decided), Console(capsys, decided.config_file())
+
+    said = console("promote", "--back", "--yes")
+
+    assert (said.code, "were dropped, or restored from a dump" in said.err) == (65, True)
+    assert "rename by hand so that the source is pages, the target unique" in said.err
+    assert (collections(decided), head(decided)["promotion"] is None) == (before, False)
+    decided.database["pages"].rename("unique")
+    decided.database["elsewhere"].rename("pages")
+    assert console("promote", "--back", "--yes").code == 0
+    assert console("run", "--moved").code == 0
+    assert console("verify").code == 0
+
+
 def test_a_promotion_of_collections_that_were_put_back_and_accepted_can_be_taken_back(
     decided: Job, capsys: pytest.CaptureFixture[str]
 ) -> None:

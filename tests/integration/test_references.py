@@ -236,7 +236,13 @@ def test_restore_and_sync_work_on_records_that_a_reference_has(referring: Job) -
 
 
 def test_commands_name_the_reference(referring: Job) -> None:
-    assert referring.command("backfill").returncode == 0
+    done = referring.command("backfill", "--json")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    again = json.loads(referring.command("history", summary["run"], "--json").stdout)
+    assert [again[name] for name in ("read", "unique", "duplicate")] == [
+        summary[name] for name in ("read", "unique", "duplicate")
+    ]
     keeper = of_tests(referring, 1)
     listed = [json.loads(line) for line in referring.command("list", "--json").stdout.splitlines()]
     assert {row["id"]: row["keeper"] for row in listed} == expected(referring)

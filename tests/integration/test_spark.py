@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +28,9 @@ from dedup_job.spark.session import Cluster, session
 from scripts.bench.corpus import Mix, generate
 from scripts.bench.made_up import Collection, Forms
 from tests.support.colliding_texts import ONE, OTHER
-from tests.support.job import Job
+from tests.support.job import PROGRAM, ROOT, Job
 from tests.support.undo_cases import undo
+from tests.support.waiting import HANG_SECONDS, becomes
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 pytestmark = [
@@ -554,6 +560,34 @@ def test_a_guard_stops_it_before_anything_is_made_of_the_records(job: Job) -> No
         on_spark(job)
     assert not job.ledger("plans").count_documents({})
     assert not Path(job.tables["engine"]["work"], "texts").exists()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("moment", ["", "stage begins"], ids=["at the start", "in a stage"])
+def test_a_killed_java_process_ends_the_run_and_the_next_one_goes_on(
+    filled: Job, another_job: Callable[[], Job], moment: str
+) -> None:
+    other, work, said = another_job(), filled.folder / "work", filled.folder / "said"
+    filled.set("engine", kind="spark", master="local[2]", work=str(work))
+    command = [sys.executable, *PROGRAM, "backfill", "-c", str(filled.config_file())]
+    with said.open("w") as log, subprocess.Popen(command, stderr=log, cwd=ROOT) as run:
+        assert becomes(lambda: java_of(run.pid) and moment in said.read_text())
+        os.kill(java_of(run.pid) or 0, signal.SIGKILL)
+        assert run.wait(HANG_SECONDS) == StorageFull.exit_code, said.read_text()
+    assert "Spark's Java process has ended" in said.read_text().splitlines()[-1]
+
+    assert on_spark(filled, work=work).counts == other.decide("backfill").counts
+    assert filled.outcome() == other.outcome()
+
+
+def java_of(parent: int) -> int | None:
+    """Return the id of the Java process that a process has started, once it has become Java."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            name, rest = (folder / "stat").read_text().rsplit(") ", 1)
+            if int(rest.split()[1]) == parent and name.endswith("(java"):
+                return int(folder.name)
+    return None
 
 
 @pytest.mark.long
