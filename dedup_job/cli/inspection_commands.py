@@ -51,7 +51,8 @@ def show_history(config: Path, run: str | None, **options: Any) -> int:
     """List all runs, or report on one of them.
 
     Without RUN, prints a line for each run, the newest first; with --json, an object per line.  With RUN, a
-    name from the list, prints what this run did, as `report` does for a dry run.  Writes nothing to MongoDB.
+    name from the list, prints what this run did, as `report` does for a dry run, but for records that a later
+    command has decided again.  Writes nothing to MongoDB.
 
     \b
     Examples:

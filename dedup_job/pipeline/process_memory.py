@@ -150,8 +150,8 @@ def check_least(workers: int) -> None:
         limit, _ = resource.getrlimit(kind)
         if limit != resource.RLIM_INFINITY and limit < least:
             raise StorageFull(
-                f"the limit on a process's {name} is {limit >> 20:,} MiB, and a run with {workers} workers "
-                f"needs {least >> 20:,} MiB; raise the limit"
+                f"the limit on a process's {name} is {limit >> 20:,} MiB, and a command with workers = "
+                f"{workers} needs {least >> 20:,} MiB; raise the limit"
             )
     free = available_bytes()
     if free is not None and free + _in_machine("SwapFree") < LEAST_FREE:

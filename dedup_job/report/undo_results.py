@@ -189,7 +189,7 @@ class RestoreResult:
             "restored": list(self.ids),
             "asked": self.asked,
             "changed": list(self.changed),
-            "refused": [each._asdict() for each in self.refused],
+            "not_restored": [each._asdict() for each in self.refused],
         }
 
     def as_text(self) -> str:

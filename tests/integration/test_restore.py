@@ -285,7 +285,7 @@ def test_a_record_that_the_target_refuses_stays_dropped_and_the_others_come_back
     assert job.ledger("runs").find_one({"mode": "restore"})["exit_code"] == 3
     differences(job, [])
     told = json.loads(job.command("restore", "2", "5", "--json").stdout)
-    assert told["refused"] == [{"id": 2, "refused_by": "target", "reason": "validator"}]
+    assert told["not_restored"] == [{"id": 2, "refused_by": "target", "reason": "validator"}]
 
 
 def test_a_record_whose_id_a_foreign_one_has_stays_dropped(job: Job) -> None:
