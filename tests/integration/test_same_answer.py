@@ -39,7 +39,10 @@ def undisturbed(job: Job) -> tuple[Any, ...]:
     return job.outcome()
 
 
-@pytest.mark.parametrize(("workers", "batch_records"), [(2, 1), (2, 7), (1, 64), (2, 65), (2, 200)])
+@pytest.mark.parametrize(
+    ("workers", "batch_records"),
+    [pytest.param(2, 1, marks=pytest.mark.long), (2, 7), (1, 64), (2, 65), (2, 200)],
+)
 def test_workers_and_batches_decide_nothing(
     undisturbed: tuple[Any, ...], another_job: Callable[[], Job], workers: int, batch_records: int
 ) -> None:
