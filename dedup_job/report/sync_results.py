@@ -158,27 +158,28 @@ class OutdatedCounts:
             title = f"sync would bring {target} up to date:"
             refused = "were refused by the target, which may accept them now"
             failed = "were copied without being compared, because the job failed on them"
-            kept, others = "will be removed from the target", "are not in the target"
+            vanished = [
+                ("vanished", self.kept, "will be removed from the target"),
+                ("", self.others, "are not in the target"),
+                ("still refused", self.occupied, "the target has another record with the same _id"),
+            ]
+            notes = ["records that others changed in the target stay unchanged"]
         else:
             title = f"sync would bring the decisions on {target} up to date:"
             refused = "could not be decided, and may be now"
             failed = "were kept without being compared, because the job failed on them"
-            kept, others = "were kept", "were dropped, or could not be decided"
+            vanished = [("vanished", self.kept + self.others, "are no longer in the source")]
+            notes = []
         rows = [
             ("renewed", self.renewed, "changed, but not in their text: verdicts stay"),
             ("decided again", self.changed, "changed in their text"),
             ("", self.handed_on, "were dropped for a record that changed or vanished"),
             ("", self.refused, refused),
             ("", self.failed, failed),
-            ("vanished", self.kept, kept),
-            ("", self.others, others),
+            *vanished,
+            ("decided", self.undecided, "new, or missed by runs"),
         ]
-        if has_copies:
-            rows.append(("still refused", self.occupied, "the target has another record with the same _id"))
-        rows.append(("decided", self.undecided, "new, or missed by runs"))
-        lines = [title, *(count_row(*row, width=16) for row in rows)]
-        if has_copies:
-            lines.append("records that others changed in the target stay unchanged")
+        lines = [title, *(count_row(*row, width=16) for row in rows), *notes]
         return "\n".join(lines)
 
 
