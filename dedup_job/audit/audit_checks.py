@@ -240,6 +240,13 @@ RECORDS = (
         "SELECT r.id FROM dropped r JOIN restored o USING (id)",
     ),
     Check(
+        "restore_forgotten",
+        "a record that was kept because a person had restored it, without its row in `overrides`",
+        """SELECT id FROM decided WHERE action = 2 AND reason = 'restored'
+           AND id NOT IN (SELECT id FROM restored)""",
+        of_sample=False,
+    ),
+    Check(
         "row_differs",
         "a row in `dropped` or `exceptions` that says other than its plan",
         " UNION ALL ".join(

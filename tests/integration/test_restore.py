@@ -69,6 +69,16 @@ def test_a_restored_record_goes_with_its_undone_run_and_is_kept_by_the_next(job:
     assert restore(job, "2").ids == []
 
 
+def test_a_restore_that_the_ledger_has_forgotten_is_named(job: Job) -> None:
+    run = with_two_copies(job)
+    restore(job, "2")
+    undo(job, run)
+    job.decide("run")
+    differences(job, [])
+    job.ledger("overrides").delete_many({})
+    differences(job, ["restore_forgotten"])
+
+
 def test_what_was_restored_and_undone_agrees_with_the_ledger_at_every_step(job: Job) -> None:
     run = with_two_copies(job)
     differences(job, [])

@@ -679,7 +679,8 @@ def test_rounds_settle_what_one_machine_settles(spark: Any, tmp_path: Path) -> N
 def test_a_master_that_is_not_there_is_named(job: Job) -> None:
     job.source.insert_one({"_id": 1, "text": "one text"})
 
+    job.set("engine", work=str(job.folder))
     done = job.command("backfill", "--engine", "spark", "--set", "engine.master=sparkk://nowhere")
 
-    assert done.returncode == 69
+    assert done.returncode == 69, done.stderr
     assert "Spark does not start on sparkk://nowhere" in done.stderr

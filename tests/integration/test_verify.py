@@ -38,6 +38,7 @@ from scripts.bench.corpus import generate
 from scripts.dev.local_mongod import LocalMongod
 from tests.support.bson_types import raw_ids, texts_as_records
 from tests.support.job import RAW, Job
+from tests.support.sweep_cases import restore
 from tests.support.sync_cases import up_to_date
 
 KILLED = ("-m", "tests.support.kill_at_command")
@@ -275,6 +276,15 @@ def a_record_that_had_vanished_is_back(job: Job) -> None:
     job.source.insert_one(first)
 
 
+def a_restore_is_forgotten(job: Job) -> None:
+    row = job.ledger("dropped").find_one({})
+    assert row is not None
+    restore(job, row["_id"])
+    job.source.update_one({"_id": row["_id"]}, {"$set": {"edited": True}})
+    up_to_date(job)
+    job.ledger("overrides").delete_many({})
+
+
 def a_restore_is_killed_before_it_inserts(job: Job) -> None:
     row = job.ledger("dropped").find_one({})
     assert row is not None
@@ -348,6 +358,7 @@ DIFFERENCES = [
     (a_row_of_exceptions_is_lost, {"row_missing"}),
     (a_row_of_dropped_is_added, {"row_superfluous"}),
     (a_row_of_exceptions_is_on_a_kept_record, {"row_superfluous"}),
+    (a_restore_is_forgotten, {"restore_forgotten"}),
     (a_restore_is_killed_before_it_inserts, {"restore_unfinished"}),
     (a_restore_is_killed_after_it_has_inserted, {"restore_unfinished"}),
     (a_row_of_dropped_says_another_distance, {"row_differs"}),
