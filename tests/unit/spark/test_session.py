@@ -28,7 +28,7 @@ FAILED = "An error occurred while calling o42.parquet.\n: "
     ],
 )
 def test_the_innermost_class_is_named(said: str, named: str) -> None:
-    with pytest.raises(DedupError) as caught, named_errors("pairs", "/work"):
+    with pytest.raises(DedupError) as caught, named_errors("pairs", "/folder"):
         raise Py4JError(FAILED + said)
     assert str(caught.value) == f"stage pairs failed on Spark: {named}; its own log says more"
 
@@ -41,7 +41,7 @@ def test_the_innermost_class_is_named(said: str, named: str) -> None:
     ],
 )
 def test_where_memory_is_short_it_is_said_what_to_set(said: str) -> None:
-    with pytest.raises(StorageFull, match=r"spark\.driver\.memory"), named_errors("matches", "/work"):
+    with pytest.raises(StorageFull, match=r"spark\.driver\.memory"), named_errors("matches", "/folder"):
         raise Py4JError(FAILED + said)
 
 
@@ -54,9 +54,9 @@ def test_where_memory_is_short_it_is_said_what_to_set(said: str) -> None:
     ],
 )
 def test_where_a_file_is_damaged_its_folder_is_named(said: str, named: str) -> None:
-    with pytest.raises(StorageFull) as caught, named_errors("pairs", "/work"):
+    with pytest.raises(StorageFull) as caught, named_errors("pairs", "/folder"):
         raise Py4JError(f"{FAILED}a.SparkException: Job aborted\n{said}")
-    told = f"stage pairs: a file in /work is damaged ({named}); delete this folder and start again"
+    told = f"stage pairs: a file in /folder is damaged ({named}); delete this folder and start again"
     assert str(caught.value) == told
 
 
@@ -64,15 +64,15 @@ def test_where_a_file_is_damaged_its_folder_is_named(said: str, named: str) -> N
     "said",
     [
         "a.SparkException: Job aborted\nCaused by: a.FSError: java.io.IOException: No space left on device",
-        "a.SparkException: x\nCaused by: java.nio.file.FileSystemException: /work/x: Disk quota exceeded",
+        "a.SparkException: x\nCaused by: java.nio.file.FileSystemException: /folder/x: Disk quota exceeded",
         "a.PythonException: x\nOSError: [Errno 28] No space left on device",
         "a.SparkException: x\nCaused by: a.b.DSQuotaExceededException: x",
     ],
 )
 def test_where_a_disk_is_full_its_folder_is_named(said: str) -> None:
     with (
-        pytest.raises(StorageFull, match=r"^stage pairs: the disk of /work "),
-        named_errors("pairs", "/work"),
+        pytest.raises(StorageFull, match=r"^stage pairs: the disk of /folder "),
+        named_errors("pairs", "/folder"),
     ):
         raise Py4JError(FAILED + said)
 
@@ -107,7 +107,7 @@ def captured(thrown: Thrown) -> PySparkException:
 
 def test_causes_are_found_that_pyspark_leaves_out() -> None:
     full = Thrown("java.io.IOException", "No space left on device")
-    with pytest.raises(StorageFull), named_errors("pairs", "/work"):
+    with pytest.raises(StorageFull), named_errors("pairs", "/folder"):
         raise captured(Thrown("a.SparkException", "Job aborted", Thrown("a.FSError", None, full)))
 
 
@@ -130,11 +130,11 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "x.py", line 1, in f\n  
     ],
 )
 def test_the_class_of_the_innermost_cause_is_named_and_no_text(inner: str, message: str, named: str) -> None:
-    with pytest.raises(DedupError) as caught, named_errors("pairs", "/work"):
+    with pytest.raises(DedupError) as caught, named_errors("pairs", "/folder"):
         raise captured(Thrown("a.AnalysisException", "Job aborted", Thrown(inner, message)))
     assert str(caught.value) == f"stage pairs failed on Spark: {named}; its own log says more"
 
 
 def test_our_own_errors_are_what_they_were() -> None:
-    with pytest.raises(ConfigError, match=r"^set it right$"), named_errors("records", "/work"):
+    with pytest.raises(ConfigError, match=r"^set it right$"), named_errors("records", "/folder"):
         raise Py4JError(f"{FAILED}a.PythonException\ndedup_job.errors.ConfigError: set it right\n")
