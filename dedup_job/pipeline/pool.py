@@ -19,6 +19,7 @@ from dedup_job.errors import NO_MEMORY, DedupError, StorageFull, is_shortage
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.pipeline import worker_process
 from dedup_job.pipeline.process_memory import cpu_seconds
+from dedup_job.pipeline.worker_pipe import receive, send
 from dedup_job.thread_start import Threads, start_thread
 
 # A busy worker that uses no processor time for this long is replaced.
@@ -208,7 +209,7 @@ class _Worker:
         if self._is_stopped:
             raise WorkerLost
         if not self._is_ready:
-            self._watch_call(self._pipe.recv)
+            self._watch_call(lambda: receive(self._pipe))
             self._is_ready = True
         with self._lock:
             if self._process and not self._process.is_alive():
@@ -232,8 +233,8 @@ class _Worker:
         self._process, self._is_ready = process, False
 
     def _answer(self, question: object) -> Any:
-        self._pipe.send(question)
-        return self._pipe.recv()
+        send(self._pipe, question)
+        return receive(self._pipe)
 
     def _watch_call(self, talk: Callable[[], Any]) -> Any:
         """Call `talk`, which uses the pipe, under the watchdog; a kill ends it wherever it waits.
@@ -301,14 +302,14 @@ def _serve(pipe: Connection, recipe: Recipe) -> None:
     with suppress(OSError, EOFError):
         try:
             worker_process.begin(recipe)
-            pipe.send(None)
+            send(pipe, None)
             while True:
-                work, raws, seconds = pipe.recv()
+                work, raws, seconds = receive(pipe)
                 # The kernel sends SIGPROF when this processor time is used up.
                 signal.setitimer(signal.ITIMER_PROF, seconds)
                 answer = _do_work(work, raws)
                 signal.setitimer(signal.ITIMER_PROF, 0)
-                pipe.send(answer)
+                send(pipe, answer)
         except Exception as error:
             if is_shortage(error):
                 os._exit(StorageFull.exit_code)
