@@ -37,8 +37,9 @@ class Fingerprinter:
         words = read_user_words(_checked_path(recipe.user_words)) if recipe.user_words else []
         tables = load_tables([(word.lower(), frequency) for word, frequency in words])
         stop_words = read_stop_words(_checked_path(recipe.stop_words)) if recipe.stop_words else ()
-        segmenter, idf = Segmenter(tables, recipe.hmm), load_idf(recipe.idf_table)
-        self.terms = TermFinder(recipe.terms, segmenter, idf, stop_words, recipe.bits)
+        segmenter = Segmenter(tables, recipe.hmm)
+        idf_weights = load_idf_weights(recipe.idf_table, recipe.terms.idf)
+        self.terms = TermFinder(recipe.terms, segmenter, idf_weights, stop_words, recipe.bits)
 
     def unchecked(self, reason: str, raw: bytes) -> Fingerprints:
         """Return the fingerprints of one record that could not be processed, with this reason."""
@@ -92,9 +93,9 @@ class Fingerprinter:
 
 
 @lru_cache(maxsize=2)
-def load_idf(table: Resource) -> Idf:
-    """Read an IDF table, once in a process."""
-    return read_idf(_checked_path(table))
+def load_idf_weights(table: Resource, kind: str) -> Idf:
+    """Read an IDF table and weigh its terms, once in a process."""
+    return read_idf(_checked_path(table)).weights(kind)
 
 
 def _checked_path(resource: Resource) -> Path:

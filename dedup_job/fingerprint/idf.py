@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import log
+from math import isqrt, log
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,8 @@ from dedup_job.fingerprint.term_hashes import Hashes, Numbers, build_table, hash
 SCALE = 1024
 # With a larger IDF, the weight of a term in a long text might not fit into 63 bits.
 MOST = 1e9
+# Below it 1,024 times a number is less than 2**52, and the floor of its root is exact in floating point.
+EXACT_SQRT_LIMIT = 1 << 42
 HEADER = "# dedup-job idf"
 SPACE, NEWLINE = b" \n"
 
@@ -50,9 +52,29 @@ class Idf:
 
     def __call__(self, hashes: Hashes) -> Numbers:
         """Return the fixed-point IDF of each term, int64, by its 64-bit hash."""
-        idfs = look_up(hashes, self.table)
-        idfs[idfs == 0] = self.unknown
+        return look_up(hashes, self.table, self.unknown)
+
+    def weights(self, kind: str) -> Idf:
+        """Return a table that has the weight of each IDF in its place (see `TermRule.idf`)."""
+        table = self.table.copy()
+        is_term = table[:, 1] > 0
+        table[is_term, 1] = idf_weights(table[is_term, 1].astype(np.int64), kind)
+        return Idf(table, int(idf_weights(np.array([self.unknown]), kind)[0]))
+
+
+def idf_weights(idfs: npt.NDArray[np.int64], kind: str) -> npt.NDArray[np.int64]:
+    """Return the weight of each fixed-point IDF, in fixed point, rounded down.
+
+    >>> [idf_weights(np.array([4 * 1024]), kind).item() for kind in ("full", "sqrt", "none")]
+    [4096, 2048, 1024]
+    """
+    if kind == "none":
+        return np.full_like(idfs, SCALE)
+    if kind == "full":
         return idfs
+    if idfs.max(initial=0) < EXACT_SQRT_LIMIT:
+        return np.sqrt(idfs * SCALE).astype(np.int64)
+    return np.array([isqrt(idf * SCALE) for idf in idfs.tolist()], np.int64)
 
 
 def jieba_idf_path() -> Path:

@@ -92,11 +92,11 @@ def find_hash(value: np.uint64, slots: Hashes) -> int:
 
 
 @compiled
-def look_up(hashes: Hashes, slots: Hashes) -> Numbers:
-    """Return the value of each hash, int64; 0 for a hash that is not in the table."""
+def look_up(hashes: Hashes, slots: Hashes, unknown: int) -> Numbers:
+    """Return the value of each hash, int64; `unknown` for a hash that is not in the table."""
     values = np.empty(len(hashes), np.int64)
     for entry in range(len(hashes)):
         if entry + _AHEAD < len(hashes):
             prefetch(slots, np.int64(hashes[entry + _AHEAD] & np.uint64(len(slots) - 1)) * 2)
-        values[entry] = slots[find_hash(hashes[entry], slots), 1]
+        values[entry] = np.int64(slots[find_hash(hashes[entry], slots), 1]) or unknown
     return values

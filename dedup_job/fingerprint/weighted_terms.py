@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
-from math import isqrt, log
+from math import log
 
 import numpy as np
 import numpy.typing as npt
@@ -42,8 +42,6 @@ from dedup_job.text.code_points import (
 )
 
 TF_LIMIT = 1 << 16  # greater term frequencies count as TF_LIMIT - 1
-# Below it 1,024 times a number is less than 2**52, and the floor of its root is exact in floating point.
-EXACT_SQRT_LIMIT = 1 << 42
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,16 +110,17 @@ class TermFinder:
     """Finds the terms of texts, and weighs them.
 
     Args:
-        idf: The table of IDF.
+        idf_weights: `Idf.weights` of the table of IDF, of the same rule.
         stop_words: Words that are no terms, in lower case.
         bits: Of a term's hash, 64 or 128.
     """
 
     def __init__(
-        self, rule: TermRule, segmenter: Segmenter, idf: Idf, stop_words: Iterable[str], bits: int
+        self, rule: TermRule, segmenter: Segmenter, idf_weights: Idf, stop_words: Iterable[str], bits: int
     ) -> None:
         kind, _, length = rule.features.partition(":")
-        self._rule, self._segmenter, self._idf, self._bits = rule, segmenter, idf, bits
+        self._rule, self._segmenter, self._bits = rule, segmenter, bits
+        self._idf_weights = idf_weights
         self._stop_words = frozenset(stop_words)
         hashes = hash_strings(list(self._stop_words), 64)[:, 0]
         self._stops = build_table(hashes, np.ones(len(hashes), np.int64))
@@ -158,7 +157,7 @@ class TermFinder:
         keys = hash_terms(found.codes, found.starts, found.stops, 64)[:, 0]
         offsets, places, counts = _count(found.offsets, keys, self._stops)
         distinct, keys = np.diff(offsets), keys[places]
-        weights = term_frequency_weights(rule.tf)[counts] * idf_weights(self._idf(keys), rule.idf)
+        weights = term_frequency_weights(rule.tf).take(counts) * self._idf_weights(keys)
         if self._bits == 64:
             hashes = keys[:, None]
         else:
@@ -262,21 +261,6 @@ def _count(offsets: Numbers, keys: Hashes, stops: Hashes) -> tuple[Numbers, Numb
                 filled += 1
         ends[text + 1] = filled
     return ends, places[:filled].copy(), counts[:filled].copy()
-
-
-def idf_weights(idfs: npt.NDArray[np.int64], kind: str) -> npt.NDArray[np.int64]:
-    """Return the weight of each fixed-point IDF, in fixed point, rounded down.
-
-    >>> [idf_weights(np.array([4 * 1024]), kind).item() for kind in ("full", "sqrt", "none")]
-    [4096, 2048, 1024]
-    """
-    if kind == "none":
-        return np.full_like(idfs, SCALE)
-    if kind == "full":
-        return idfs
-    if idfs.max(initial=0) < EXACT_SQRT_LIMIT:
-        return np.sqrt(idfs * SCALE).astype(np.int64)
-    return np.array([isqrt(idf * SCALE) for idf in idfs.tolist()], np.int64)
 
 
 @cache

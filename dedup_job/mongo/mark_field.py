@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from bson import encode
@@ -52,7 +53,7 @@ def make_mark(match: KeeperMatch, reason: str, run: str) -> bytes:
     return document(as_field(match.keeper, "keeper"), elements(encode(about)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MarkField:
     """The field of the marks.
 
@@ -73,18 +74,22 @@ class MarkField:
         >>> MarkField("dedup").split(encode({"_id": 2, "dedup": {"keeper": 1}}))[1] is None
         True
         """
-        head = bytes((DOCUMENT,)) + self.name.encode() + b"\0"
         # Nearly all records end here.
-        if head not in raw:
+        if self._head not in raw:
             return raw, None
         for start, value, end in fields(raw):
-            if raw[start:value] == head and _is_mark(raw[value:end]):
+            if raw[start:value] == self._head and _is_mark(raw[value:end]):
                 return document(raw[HEAD:start], raw[end:-1]), raw[value:end]
         return raw, None
 
     def without(self, raw: bytes) -> bytes:
         """Return a raw record without its mark."""
         return self.split(bytes(raw))[0]
+
+    @cached_property
+    def _head(self) -> bytes:
+        """The bytes before a mark: its type and the field's name."""
+        return bytes((DOCUMENT,)) + self.name.encode() + b"\0"
 
     @property
     def condition(self) -> Mapping[str, Any]:

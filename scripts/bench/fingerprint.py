@@ -23,7 +23,7 @@ from bson import encode
 from selectolax.lexbor import LexborHTMLParser
 
 from dedup_job import config
-from dedup_job.fingerprint.fingerprinter import Fingerprinter, load_idf
+from dedup_job.fingerprint.fingerprinter import Fingerprinter, load_idf_weights
 from dedup_job.fingerprint.jieba_tables import load_tables
 from dedup_job.fingerprint.minhash_bands import band_keys
 from dedup_job.fingerprint.recipe import Reader, Recipe
@@ -73,7 +73,8 @@ class Stages:
     def __init__(self, recipe: Recipe) -> None:
         self._recipe = recipe
         self._segmenter = Segmenter(load_tables(()))
-        self._terms = TermFinder(recipe.terms, self._segmenter, load_idf(recipe.idf_table), (), recipe.bits)
+        idf_weights = load_idf_weights(recipe.idf_table, recipe.terms.idf)
+        self._terms = TermFinder(recipe.terms, self._segmenter, idf_weights, (), recipe.bits)
 
     def run(self, raws: Sequence[bytes], clock: Clock) -> tuple[list[str], list[str]]:
         """Run a batch through all stages; return its texts, raw and cleaned."""

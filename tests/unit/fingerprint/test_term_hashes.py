@@ -83,4 +83,4 @@ def test_a_table_has_the_last_value_of_each_hash(entries: list[tuple[int, int]],
     )
     keys = [*others, *(key for key, _ in entries)]
     expected = dict(entries)
-    assert look_up(np.array(keys, np.uint64), table).tolist() == [expected.get(key, 0) for key in keys]
+    assert look_up(np.array(keys, np.uint64), table, 7).tolist() == [expected.get(key, 7) for key in keys]

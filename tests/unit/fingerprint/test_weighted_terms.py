@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.fingerprint.idf import SCALE, Idf
+from dedup_job.fingerprint.idf import SCALE, Idf, idf_weights
 from dedup_job.fingerprint.jieba_tables import load_tables
 from dedup_job.fingerprint.segment import Segmenter
 from dedup_job.fingerprint.term_hashes import hash_strings
@@ -20,7 +20,6 @@ from dedup_job.fingerprint.weighted_terms import (
     TF_LIMIT,
     TermFinder,
     TermRule,
-    idf_weights,
     term_frequency_weights,
 )
 from dedup_job.native.ragged_arrays import Ragged
@@ -65,7 +64,7 @@ class AtSpaces(Segmenter):
 def finder_of(
     rule: TermRule, idf: Idf = IDF, bits: int = 64, segmenter: Segmenter | None = None
 ) -> TermFinder:
-    return TermFinder(rule, segmenter or AtSpaces(), idf, STOP_WORDS, bits)
+    return TermFinder(rule, segmenter or AtSpaces(), idf.weights(rule.idf), STOP_WORDS, bits)
 
 
 def weighed(texts: Sequence[Sequence[str]], rule: TermRule, bits: int = 64) -> list[dict[str, int]]:
