@@ -97,7 +97,7 @@ def _keep_compared(
             kept[filled] = codes[place] & CODE_POINT
             filled += (codes[place] & COMPARED_BIT) != 0
         ends[text + 1] = filled
-    return ends, kept[:filled].copy()
+    return ends, kept[:filled]
 
 
 @compiled
@@ -151,7 +151,7 @@ def _hash_shingles(
             values[filled] = np.uint32(states[0] >> np.uint64(16))
             filled += 1
         offsets[text + 1] = filled
-    return offsets, values[:filled].copy()
+    return offsets, values[:filled]
 
 
 @compiled

@@ -40,14 +40,15 @@ def compute_simhashes(
     votes = np.empty(64, np.int64)
     for text in range(texts):
         for word in range(words):
-            votes[:] = 0
+            votes[:] = total = 0
             for entry in range(offsets[text], offsets[text + 1]):
                 value, weight = hashes[entry, word], weights[entry]
-                # Without a branch, so that the compiler handles several bits at once.
+                total += weight
+                # Only votes for a 1 are summed up, in a loop that the compiler does for several bits at once.
                 for bit in range(64):
-                    votes[bit] += weight * (2 * np.int64((value >> np.uint64(bit)) & np.uint64(1)) - 1)
+                    votes[bit] += weight if value & (np.uint64(1) << np.uint64(bit)) else 0
             for bit in range(64):
-                if votes[bit] > 0:
+                if votes[bit] > total - votes[bit]:
                     fingerprints[text, word] |= np.uint64(1) << np.uint64(bit)
     return fingerprints
 

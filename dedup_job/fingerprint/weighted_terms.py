@@ -155,8 +155,8 @@ class TermFinder:
         """Count and weigh the terms of texts; stop words are left out."""
         rule = self._rule
         keys = hash_terms(found.codes, found.starts, found.stops, 64)[:, 0]
-        offsets, places, counts = _count(found.offsets, keys, self._stops)
-        distinct, keys = np.diff(offsets), keys[places]
+        offsets, places, keys, counts = _count(found.offsets, keys, self._stops)
+        distinct = np.diff(offsets)
         weights = term_frequency_weights(rule.tf).take(counts) * self._idf_weights(keys)
         if self._bits == 64:
             hashes = keys[:, None]
@@ -215,11 +215,11 @@ def _find_terms(
                 filled += 1
             start, has_letter = place + 1, False
         found[text + 1] = filled
-    return found, codes, begins[:filled].copy(), ends[:filled].copy()
+    return found, codes, begins[:filled], ends[:filled]
 
 
 @compiled
-def _count(offsets: Numbers, keys: Hashes, stops: Hashes) -> tuple[Numbers, Numbers, Numbers]:
+def _count(offsets: Numbers, keys: Hashes, stops: Hashes) -> tuple[Numbers, Numbers, Hashes, Numbers]:
     """Count the distinct terms of each text.
 
     Args:
@@ -228,10 +228,11 @@ def _count(offsets: Numbers, keys: Hashes, stops: Hashes) -> tuple[Numbers, Numb
         stops: Table of terms that are left out.
 
     Returns:
-        The offsets of the texts' distinct terms, the place of each where it occurs first, and how often it
-        occurs, at most TF_LIMIT - 1.
+        The offsets of the texts' distinct terms, the place of each where it occurs first, its hash, and how
+        often it occurs, at most TF_LIMIT - 1.
     """
     places, counts = np.empty(len(keys), np.int64), np.empty(len(keys), np.int64)
+    distinct = np.empty_like(keys)
     ends = np.zeros_like(offsets)
     longest = 1
     for text in range(len(offsets) - 1):
@@ -239,7 +240,7 @@ def _count(offsets: Numbers, keys: Hashes, stops: Hashes) -> tuple[Numbers, Numb
     size = 4
     while size < 2 * longest:
         size *= 2
-    # A hash table with open addressing: where in `places` each term is. A place before `first` belongs to an
+    # A hash table with open addressing: where in `distinct` each term is. A place before `first` is of an
     # earlier text, so the table need not be cleared for each text.
     slots = np.full(size, -1, np.int64)
     filled = 0
@@ -252,15 +253,15 @@ def _count(offsets: Numbers, keys: Hashes, stops: Hashes) -> tuple[Numbers, Numb
         for term in range(offsets[text], offsets[text + 1]):
             key = keys[term]
             slot = np.int64(key & np.uint64(size - 1))
-            while slots[slot] >= first and keys[places[slots[slot]]] != key:
+            while slots[slot] >= first and distinct[slots[slot]] != key:
                 slot = (slot + 1) & (size - 1)
             if slots[slot] >= first:
                 counts[slots[slot]] = min(counts[slots[slot]] + 1, TF_LIMIT - 1)
             elif stops[find_hash(key, stops), 1] == 0:
-                slots[slot], places[filled], counts[filled] = filled, term, 1
+                slots[slot], places[filled], distinct[filled], counts[filled] = filled, term, key, 1
                 filled += 1
         ends[text + 1] = filled
-    return ends, places[:filled].copy(), counts[:filled].copy()
+    return ends, places[:filled], distinct[:filled], counts[:filled]
 
 
 @cache

@@ -168,7 +168,7 @@ class TextFields:
         An error in another field does not matter: RawBSONDocument decodes only the requested fields. It takes
         twice as long, and leaves half a surrogate pair in a text in place of each byte that is invalid.
         """
-        may_repeat = any(raw.count(name) > 1 for name in self._names_in_bson)
+        may_repeat = max(map(raw.count, self._names_in_bson), default=0) > 1
         # Of an embedded document with a field `$ref`, `decode` makes a DBRef.  A search for the whole name
         # would take four times as long.
         if may_repeat or b"$" not in raw:
