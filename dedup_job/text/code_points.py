@@ -30,6 +30,7 @@ LAST_CHINESE: Final = 0x3FFFF
 _CODE_POINT_COUNT: Final = 0x110000
 # No character outside these ranges has a category that `is_compared` accepts.
 _ASSIGNED_RANGES: Final = (range(0x40000), range(0xE0100, 0xE01F0))
+_COMPARED_CATEGORIES: Final = "LMNS"  # their first letter: letters, marks, numbers, symbols
 _COMPARED_PUNCTUATION: Final = frozenset("#%&@")
 _NO_LETTERS: Final = re.compile(r"[\W_]+")
 # A table cannot give the lower case of these two: sigma's depends on its neighbours, and the dotted I's has
@@ -110,7 +111,7 @@ def is_compared(character: str) -> bool:
     >>> [sign for sign in "a_1 中,+#\u0903" if is_compared(sign)]
     ['a', '1', '中', '+', '#', 'ः']
     """
-    return unicodedata.category(character)[0] in "LMNS" or character in _COMPARED_PUNCTUATION
+    return unicodedata.category(character)[0] in _COMPARED_CATEGORIES or character in _COMPARED_PUNCTUATION
 
 
 @cache
@@ -123,9 +124,12 @@ def _lower_case_table() -> npt.NDArray[np.uint32]:
     table = encode_text(lower) | LETTER_BIT
     for run in _NO_LETTERS.finditer(lower):
         table[run.start() : run.end()] &= CODE_POINT
+    # As `is_compared` says, for many characters at once. A category has two letters.
     for codes in _ASSIGNED_RANGES:
-        are_compared = map(is_compared, lower[codes.start : codes.stop])
-        table[codes.start : codes.stop] |= np.fromiter(are_compared, np.uint32, len(codes)) * COMPARED_BIT
+        categories = "".join(map(unicodedata.category, lower[codes.start : codes.stop])).encode()
+        are_compared = np.isin(np.frombuffer(categories, np.uint8)[::2], list(_COMPARED_CATEGORIES.encode()))
+        table[codes.start : codes.stop] |= are_compared * COMPARED_BIT
+    table[list(map(ord, _COMPARED_PUNCTUATION))] |= COMPARED_BIT
     return table
 
 

@@ -6,7 +6,15 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.text.code_points import CODE_POINT, LETTER_BIT, decode_text, encode_lower_case, encode_text
+from dedup_job.text.code_points import (
+    CODE_POINT,
+    COMPARED_BIT,
+    LETTER_BIT,
+    decode_text,
+    encode_lower_case,
+    encode_text,
+    is_compared,
+)
 
 TEXTS = st.lists(st.text(st.one_of(st.characters(), st.sampled_from("AΣσİIıßǅﬁ'\u0307\ud800"))), max_size=5)
 
@@ -23,6 +31,12 @@ def test_every_character_has_its_lower_case_and_is_a_letter_or_digit_as_for_a_re
         if value >= LETTER_BIT
     )
     assert letters == re.sub(r"[\W_]+", "", "".join(every).replace("Σ", "").replace("İ", "").lower())
+
+
+def test_every_character_is_marked_that_is_compared() -> None:
+    every = [char for char in map(chr, range(sys.maxunicode + 1)) if char not in "Σİ"]
+    found = encode_lower_case(every).values & COMPARED_BIT != 0
+    assert found.tolist() == [is_compared(char.lower()) for char in every]
 
 
 @given(TEXTS)
