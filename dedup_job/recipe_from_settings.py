@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from dedup_job.config import Deciding, Section, Settings
 from dedup_job.errors import ConfigError
-from dedup_job.fingerprint.idf import jieba_idf_path, read_idf
-from dedup_job.fingerprint.recipe import PROFILES, Matching, Reader, Recipe, Resource
+from dedup_job.fingerprint.idf import read_idf
+from dedup_job.fingerprint.recipe import PROFILES, Matching, Reader, Recipe, Resource, jieba_idf
 from dedup_job.fingerprint.segment import read_stop_words, read_user_words
 from dedup_job.fingerprint.weighted_terms import TermRule
 from dedup_job.text.clean import Cleaner
@@ -64,7 +64,7 @@ def recipe_for(settings: Deciding, texts: TextFields) -> Recipe:
         terms=_override(profile.terms, recipe),
         bits=bits,
         matching=matching,
-        idf_table=parts["idf_table"] or Resource.at(jieba_idf_path()),
+        idf_table=parts["idf_table"] or jieba_idf(),
         stop_words=parts["stop_words"],
         user_words=parts["user_words"],
     )

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,18 @@ class Resource:
             OSError: If the file cannot be read.
         """
         return cls(str(path), hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+@cache
+def jieba_idf() -> Resource:
+    """Describe jieba's own IDF table; its 6 MB are read once in a process."""
+    return Resource.at(jieba_idf_path())
+
+
+@cache
+def _library_versions() -> dict[str, str]:
+    """Return the versions of the libraries whose results affect a fingerprint."""
+    return {name: version(name) for name in ("jieba", "selectolax")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +147,7 @@ class Recipe:
     matching: Matching
     hmm: bool = True
     terms: TermRule = TermRule()
-    idf_table: Resource = field(default_factory=lambda: Resource.at(jieba_idf_path()))
+    idf_table: Resource = field(default_factory=jieba_idf)
     stop_words: Resource | None = None
     user_words: Resource | None = None
 
@@ -150,9 +163,7 @@ class Recipe:
         for name in ADDED_SETTINGS:
             if not values[name]:
                 del values[name]
-        values["jieba"] = version("jieba")
-        values["selectolax"] = version("selectolax")
-        return dict(sorted(values.items()))
+        return dict(sorted((values | _library_versions()).items()))
 
     def unchecked(self, reason: str, raw: bytes) -> Fingerprints:
         """Return the fingerprints of one record that could not be processed, with this reason."""

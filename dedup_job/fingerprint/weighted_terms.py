@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
-from math import log
 
 import numpy as np
 import numpy.typing as npt
@@ -273,9 +272,13 @@ def term_frequency_weights(tf: str) -> npt.NDArray[np.int64]:
     """
     if tf == "binary":
         return np.full(TF_LIMIT, SCALE, np.int64)
+    counts = np.arange(TF_LIMIT, dtype=np.int64)
     if tf == "log":
-        return np.array([0, *(round((1 + log(count)) * SCALE) for count in range(1, TF_LIMIT))], np.int64)
-    return np.arange(TF_LIMIT, dtype=np.int64) * SCALE
+        # The last bit of numpy's logarithm may differ between processors, which cannot change a rounded
+        # weight: none is so close to a half.
+        counts[1:] = np.rint((1 + np.log(counts[1:])) * SCALE)
+        return counts
+    return counts * SCALE
 
 
 def _select_heaviest(

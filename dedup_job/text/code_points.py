@@ -28,7 +28,7 @@ CODE_POINT: Final = np.uint32((1 << 21) - 1)
 LAST_CHINESE: Final = 0x3FFFF
 
 _CODE_POINT_COUNT: Final = 0x110000
-# No character outside these ranges has a category that `is_compared` accepts.
+# No character outside these ranges has a lower case, or is a letter, a digit or compared.
 _ASSIGNED_RANGES: Final = (range(0x40000), range(0xE0100, 0xE01F0))
 _COMPARED_CATEGORIES: Final = "LMNS"  # their first letter: letters, marks, numbers, symbols
 _COMPARED_PUNCTUATION: Final = frozenset("#%&@")
@@ -117,19 +117,18 @@ def is_compared(character: str) -> bool:
 @cache
 def _lower_case_table() -> npt.NDArray[np.uint32]:
     """Return each code point's lower case, with LETTER_BIT and COMPARED_BIT set; index: the code point."""
-    # The lower case of the dotted I has two characters, which would shift all later rows; texts that hold it
-    # never reach the table.
-    characters = decode_text(np.arange(_CODE_POINT_COUNT, dtype=np.uint32)).replace(_DOTTED_I, "i")
-    lower = characters.lower()
-    table = encode_text(lower) | LETTER_BIT
-    for run in _NO_LETTERS.finditer(lower):
-        table[run.start() : run.end()] &= CODE_POINT
-    # As `is_compared` says, for many characters at once. A category has two letters.
+    table = np.arange(_CODE_POINT_COUNT, dtype=np.uint32)
     for codes in _ASSIGNED_RANGES:
-        categories = "".join(map(unicodedata.category, lower[codes.start : codes.stop])).encode()
-        are_compared = np.isin(np.frombuffer(categories, np.uint8)[::2], list(_COMPARED_CATEGORIES.encode()))
-        table[codes.start : codes.stop] |= are_compared * COMPARED_BIT
-    table[list(map(ord, _COMPARED_PUNCTUATION))] |= COMPARED_BIT
+        part = table[codes.start : codes.stop]
+        # The lower case of the dotted I has two characters, which would shift all later ones; texts that
+        # hold it never reach the table.
+        characters = decode_text(part).replace(_DOTTED_I, "i").lower()
+        are_letters = np.fromiter(map(str.isalnum, characters), np.bool_, len(codes))
+        part[:] = encode_text(characters) | are_letters * (LETTER_BIT | COMPARED_BIT)
+        # All letters and digits are compared; only the others need the slower question.
+        for place in np.flatnonzero(~are_letters).tolist():
+            if is_compared(characters[place]):
+                part[place] |= COMPARED_BIT
     return table
 
 

@@ -259,3 +259,10 @@ def test_a_more_frequent_term_never_weighs_less(tf: str) -> None:
     column = term_frequency_weights(tf)
     assert (len(column), column.dtype) == (TF_LIMIT, np.int64)
     assert (np.diff(column[1:]) >= 0).all()
+
+
+def test_no_logarithm_of_a_term_frequency_is_rounded_otherwise_by_another_processor() -> None:
+    exact = [(1 + log(tf)) * SCALE for tf in range(1, TF_LIMIT)]
+    assert term_frequency_weights("log")[1:].tolist() == [round(weight) for weight in exact]
+    # A logarithm has an error of a few units in the last place, less than 1e-11 after the multiplication.
+    assert min(abs(weight % 1 - 0.5) for weight in exact) > 1e-9
