@@ -25,13 +25,6 @@ SETTING_NAMES = {"matching.min_terms": "[recipe] min_terms", "reader.fields.path
 SETTING_NAMES |= {"reader.fields.within": "[match] within"}
 SETTING_NAMES |= {name: f"[recipe] {name}" for name in ("bits", "hmm", "idf_table")}
 SETTING_NAMES |= {name: f"[recipe] {name}" for name in ("stop_words", "user_words")}
-# Settings added later: left out of the digest while they are empty, so that old digests stay valid.
-ADDED_SETTINGS = (
-    "reader.cleaner.select",
-    "reader.cleaner.remove",
-    "reader.fields.within",
-    "matching.prefer",
-)
 # Increased when the same settings give other fingerprints or digests.
 FORMAT = 5
 
@@ -160,9 +153,6 @@ class Recipe:
             values.pop(f"{name}.path", None)
             values.pop(f"{name}.sha256", None)
             values[name] = resource.sha256 if resource else None
-        for name in ADDED_SETTINGS:
-            if not values[name]:
-                del values[name]
         return dict(sorted((values | _library_versions()).items()))
 
     def unchecked(self, reason: str, raw: bytes) -> Fingerprints:

@@ -114,8 +114,7 @@ def test_nothing_named_is_no_selection() -> None:
     assert ElementSelection(remove=("nav",))
 
 
-def test_selectors_are_part_of_the_recipe_and_without_them_it_is_as_it_was() -> None:
-    assert "reader.cleaner.select" not in PLAIN.settings
+def test_selectors_are_part_of_the_recipe() -> None:
     digests = {PLAIN.digest}
     for cleaner in (Cleaner(select=("p",)), Cleaner(remove=("p",)), Cleaner(select=("p", "b"))):
         recipe = replace(PLAIN, reader=replace(PLAIN.reader, cleaner=cleaner))
