@@ -11,12 +11,11 @@ import pytest
 from dedup_job import config
 from dedup_job.commands.mark import mark
 from dedup_job.pipeline.context import Context
-from scripts.bench.corpus import Mix, generate
 from tests.support.job import RAW, Job
 from tests.support.kill_in_process import commands_of, killed
+from tests.support.made_up_records import made_up_records, number_records
 from tests.support.undo_cases import undo
 
-RECORDS = list(generate(300, seed=5, mix=Mix(duplicates=0.4, odd=0.05)))
 OTHER = "完全不同的另一段文字，谁也没有见过它。"
 
 
@@ -52,7 +51,7 @@ def write_marks(job: Job) -> None:
 @pytest.fixture(params=[False, True], ids=["bare", "with copies"])
 def decided(job: Job, request: pytest.FixtureRequest) -> Job:
     job.set("source", fields=["data"])
-    job.source.insert_many([{**record, "_id": number} for number, record in enumerate(RECORDS)])
+    job.source.insert_many(number_records(made_up_records()[:300]))
     decided = job if request.param else job.without_copies()
     decided.decide("backfill")
     return decided
@@ -78,7 +77,7 @@ def test_a_marked_source_decides_and_agrees_as_an_unmarked_one(decided: Job) -> 
 
     assert answer(decided, "verify")["differences"] == {}
     assert answer(decided, "changes", "--content")["changed"]["records"] == []
-    decided.source.insert_many([{**record, "_id": 1000 + n} for n, record in enumerate(RECORDS[:40])])
+    decided.source.insert_many(number_records(made_up_records()[:40], 1000))
     assert decided.decide("run").counts.read == 40
     assert decided.rows("dropped").items() >= rows.items()
 
@@ -186,7 +185,7 @@ def test_restore_and_undo_take_the_marks_away(decided: Job) -> None:
 def test_later_runs_mark_what_is_new(decided: Job) -> None:
     decided.set("mark", auto=True)
     write_marks(decided)
-    decided.source.insert_many([{**record, "_id": 1000 + n} for n, record in enumerate(RECORDS[:40])])
+    decided.source.insert_many(number_records(made_up_records()[:40], 1000))
 
     done = answer(decided, "run")
 
@@ -197,7 +196,7 @@ def test_later_runs_mark_what_is_new(decided: Job) -> None:
 @pytest.mark.parametrize("has_copies", [True, False])
 def test_a_sync_takes_the_marks_of_records_away_that_it_keeps_again(job: Job, has_copies: bool) -> None:
     job.set("source", fields=["data"])
-    job.source.insert_many([{**record, "_id": number} for number, record in enumerate(RECORDS[:100])])
+    job.source.insert_many(number_records(made_up_records()[:100]))
     job = job if has_copies else job.without_copies()
     job.decide("backfill")
     write_marks(job)
@@ -229,7 +228,7 @@ def test_a_marking_that_is_killed_anywhere_is_finished_by_the_next(
     monkeypatch.setattr("dedup_job.commands.mark.DUE_AT_ONCE", 1)
     job.set("source", fields=["data"])
     job.set("limits", batch_records=40)
-    job.source.insert_many([{**record, "_id": number} for number, record in enumerate(RECORDS[:120])])
+    job.source.insert_many(number_records(made_up_records()[:120]))
     bare = job.without_copies()
     bare.decide("backfill")
     before = records(bare)

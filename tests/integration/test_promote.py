@@ -22,7 +22,6 @@ from dedup_job.commands.promotion_checks import PromoteOptions, check_promote, c
 from dedup_job.errors import StateError
 from dedup_job.mongo.server import LEDGER_NAMES, WRITE
 from dedup_job.mongo.source import Source
-from scripts.bench.corpus import Mix, generate
 from scripts.dev.local_mongod import LocalMongod
 from tests.support.console import Console, Said
 from tests.support.job import RAW, ROOT, Job
@@ -37,8 +36,8 @@ from tests.support.kill_in_process import (
     killed_after_setting,
     mortal,
 )
+from tests.support.made_up_records import made_up_records, number_records
 
-RECORDS = list(generate(400, seed=7, mix=Mix(duplicates=0.4, odd=0.05)))
 OTHER = "完全不同的另一段文字，谁也没有见过它。"
 AWAY = ("pages", "unique", "pages_before")
 
@@ -49,8 +48,7 @@ def decided(job: Job) -> Job:
     job.set("source", fields=["data"])
     job.database.create_collection("unique", validator={"bad": {"$exists": False}})
     job.source.insert_many(
-        [{**record, "_id": number} for number, record in enumerate(RECORDS[:200])]
-        + [{"_id": 900, "data": OTHER[1:], "bad": True}]
+        [*number_records(made_up_records()[:200]), {"_id": 900, "data": OTHER[1:], "bad": True}]
     )
     assert job.decide("backfill").counts.duplicate > 40
     return job
@@ -148,7 +146,7 @@ def test_the_output_says_what_to_change_and_a_run_with_the_old_settings_does_too
 def test_a_nightly_run_after_a_promotion_decides_as_without_it(
     decided: Job, twin: Callable[[], Job], console: Callable[..., Any]
 ) -> None:
-    late = [{**record, "_id": 2000 + number} for number, record in enumerate(RECORDS[150:])]
+    late = number_records(made_up_records()[150:400], 2000)
     other = twin()
     decided.source.insert_many(late)
     other.decide("run")
@@ -196,7 +194,7 @@ def test_new_records_are_marked_and_those_of_before_are_not_missed(
 ) -> None:
     promoted(decided)
     decided.config_file()
-    decided.source.insert_many([{**one, "_id": 2000 + n} for n, one in enumerate(RECORDS[:20])])
+    decided.source.insert_many(number_records(made_up_records()[:20], 2000))
     dropped = decided.decide("run").counts.duplicate
     done = console("mark", "--yes")
     assert (done["marked"], done["unmarked"]) == (dropped, {})
@@ -727,8 +725,8 @@ def test_an_adopted_target_is_promoted_with_its_own_records(
     job: Job, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job.set("source", fields=["data"])
-    job.target.insert_many([{**record, "_id": 5000 + number} for number, record in enumerate(RECORDS[:20])])
-    job.source.insert_many([{**record, "_id": number} for number, record in enumerate(RECORDS[:100])])
+    job.target.insert_many(number_records(made_up_records()[:20], 5000))
+    job.source.insert_many(number_records(made_up_records()[:100]))
     console = Console(capsys, job.config_file())
     assert console("backfill", "--adopt").code == 0
     own, target = job.target.count_documents({"_id": {"$gte": 5000}}), records(job, "unique")

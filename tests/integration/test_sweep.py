@@ -9,12 +9,11 @@ import pytest
 from bson import Int64
 
 from dedup_job.ledger import move_to_archive_and_back
-from scripts.bench.corpus import Mix, generate
 from tests.support.job import RAW, Job
+from tests.support.made_up_records import made_up_records, number_records
 from tests.support.sweep_cases import ARCHIVE, archived, plans, records, restore, sweep
 from tests.support.undo_cases import undo
 
-RECORDS = list(generate(300, seed=5, mix=Mix(duplicates=0.4, odd=0.05)))
 OTHER = "完全不同的另一段文字，谁也没有见过它。"
 
 
@@ -31,7 +30,7 @@ def dropped(job: Job) -> dict[Any, Any]:
 
 def fill(job: Job, count: int = 300) -> None:
     job.set("source", fields=["data"])
-    job.source.insert_many([{**record, "_id": number} for number, record in enumerate(RECORDS[:count])])
+    job.source.insert_many(number_records(made_up_records()[:count]))
 
 
 @pytest.fixture(params=[False, True], ids=["bare", "with copies"])
@@ -67,7 +66,7 @@ def test_a_swept_source_decides_and_agrees_as_an_unswept_one(
     assert answer(decided, "verify")["differences"] == {}
     changes = answer(decided, "changes", "--content")
     assert (changes["changed"]["records"], changes["vanished"]["records"]) == ([], [])
-    late = [{**record, "_id": 1000 + n} for n, record in enumerate(RECORDS[:80])]
+    late = number_records(made_up_records()[:80], 1000)
     for one in (decided, twin):
         one.source.insert_many(late)
         assert one.decide("run").counts.read == 80
@@ -261,7 +260,7 @@ def test_a_dropped_archive_is_replaced_only_if_a_person_says_so(decided: Job) ->
     sweep(decided)
     lost, gone = len(dropped(decided)), next(iter(dropped(decided)))
     decided.database[ARCHIVE].drop()
-    decided.source.insert_many([{**record, "_id": 2000 + n} for n, record in enumerate(RECORDS[:30])])
+    decided.source.insert_many(number_records(made_up_records()[:30], 2000))
     decided.decide("run")
     assert decided.command("sweep", "--yes").returncode == 65
     assert ARCHIVE not in decided.database.list_collection_names()

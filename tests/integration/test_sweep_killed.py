@@ -12,7 +12,6 @@ import pytest
 
 from dedup_job.ledger import move_to_archive_and_back
 from dedup_job.mongo.archive import Archive
-from scripts.bench.corpus import Mix, generate
 from tests.support.job import RAW, Job
 from tests.support.kill_in_process import (
     Mortal,
@@ -21,10 +20,10 @@ from tests.support.kill_in_process import (
     killed_after_setting,
     mortal,
 )
+from tests.support.made_up_records import made_up_records, number_records
 from tests.support.sweep_cases import ARCHIVE, archived, records, restore, sweep
 from tests.support.undo_cases import undo
 
-RECORDS = list(generate(60, seed=7, mix=Mix(duplicates=0.5, odd=0.05)))
 OTHER = "完全不同的另一段文字，谁也没有见过它。"
 
 
@@ -34,7 +33,7 @@ def bare(job: Job, monkeypatch: pytest.MonkeyPatch) -> Job:
     monkeypatch.setattr("dedup_job.commands.sweep.DUE_AT_ONCE", 1)
     job.set("source", fields=["data"])
     job.set("limits", batch_records=30)
-    job.source.insert_many([{**record, "_id": number} for number, record in enumerate(RECORDS)])
+    job.source.insert_many(number_records(made_up_records()[:60]))
     bare = job.without_copies()
     bare.decide("backfill")
     return bare

@@ -10,10 +10,8 @@ import pytest
 from dedup_job import config
 from dedup_job.errors import ConfigError
 from dedup_job.pipeline.context import Context
-from scripts.bench.corpus import Mix, generate
 from tests.support.job import Job
-
-RECORDS = list(generate(450, seed=3, mix=Mix(duplicates=0.4, odd=0.05)))
+from tests.support.made_up_records import made_up_records, number_records
 
 
 def plans(job: Job) -> list[dict[str, Any]]:
@@ -44,7 +42,7 @@ def answer(job: Job, *arguments: str, code: int = 0) -> Any:
 def bare(job: Job) -> Job:
     """Return a job without copies, over made-up records with duplicates and odd records."""
     job.set("source", fields=["data"])
-    job.source.insert_many([{**record, "_id": number} for number, record in enumerate(RECORDS[:400])])
+    job.source.insert_many(number_records(made_up_records()[:400]))
     return job.without_copies()
 
 
@@ -63,7 +61,7 @@ def test_a_backfill_decides_as_with_copies_and_writes_nothing_but_its_ledger(job
 
 
 def test_nightly_runs_decide_as_with_copies(job: Job, bare: Job) -> None:
-    late = [{**record, "_id": 2000 + number} for number, record in enumerate(RECORDS[350:])]
+    late = number_records(made_up_records()[350:], 2000)
     for one in (job, bare):
         one.decide("backfill")
     job.source.insert_many(late)

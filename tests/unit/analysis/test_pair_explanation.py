@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics.pairwise import cosine_similarity
 
 from dedup_job.analysis import pair_explanation
 from dedup_job.analysis.match_conditions import distance
@@ -222,6 +221,9 @@ def test_the_terms_of_a_flip_suffice_and_none_of_them_can_be_spared(
 
 
 def test_terms_are_weighed_by_the_recipe_heaviest_first() -> None:
+    # Not at the top: it takes a second, and each process of the tests imports every file of tests.
+    from sklearn.metrics.pairwise import cosine_similarity
+
     weighing = TermWeights.of([LONG + "码头" * 5, OTHER], RECIPES["default"])
     weights = dict(zip(weighing.terms, weighing.weights.T.tolist(), strict=True))
     heaviest = weighing.weights.max(axis=0).tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,14 +31,14 @@ SITES = ["a", "b", None, 1, 1.0, True, ["a"], {"name": "a"}]
 
 WITHIN = recipe_of("text", match={"within": ["site", "page.lang"]}, recipe={"min_terms": 1})
 PLAIN = recipe_of("text", recipe={"min_terms": 1})
-FINGERPRINTERS = {recipe.digest: Fingerprinter(recipe) for recipe in (WITHIN, PLAIN)}
+fingerprinter_of = functools.cache(Fingerprinter)
 
 Records = Sequence[dict[str, Any]]
 
 
 def decided(recipe: Recipe, records: Records, batch: int, cache: int = 1 << 20) -> list[tuple[Any, Verdict]]:
     """Return the number of each record and its verdict."""
-    fingerprint = FINGERPRINTERS[recipe.digest]
+    fingerprint = fingerprinter_of(recipe)
     raws = {encode({"_id": record["_id"]}): encode(record) for record in records}
     older = KeeperRefetch(lambda ids: [{raw_id: raws[raw_id] for raw_id in ids}], fingerprint)
     keepers = Keepers(recipe, cache, older)
@@ -96,7 +97,7 @@ def test_texts_of_two_groups_that_share_all_keys_are_never_similar(
 
 def prints_of(recipe: Recipe, sites: Sequence[Any], texts: Sequence[str]) -> Fingerprints:
     raws = [encode({"text": text, "site": site}) for site, text in zip(sites, texts, strict=True)]
-    return FINGERPRINTERS[recipe.digest](raws)
+    return fingerprinter_of(recipe)(raws)
 
 
 def test_groups_can_be_taken_out_again() -> None:

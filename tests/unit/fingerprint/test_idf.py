@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 
 from dedup_job.fingerprint.idf import SCALE, Idf, compute_idf, jieba_idf_path, read_idf, write_idf
 from dedup_job.fingerprint.term_hashes import hash_strings
@@ -22,6 +21,9 @@ def table(tmp_path: Path) -> Path:
 
 @given(TEXTS)
 def test_learned_idf_is_that_of_scikit_learn(texts: list[list[str]]) -> None:
+    # Not at the top: it takes a second, and each process of the tests imports every file of tests.
+    from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
+
     vectorizer = CountVectorizer(analyzer=list)
     counts = vectorizer.fit_transform(texts)
     expected = TfidfTransformer(smooth_idf=True).fit(counts).idf_
