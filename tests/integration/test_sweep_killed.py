@@ -33,7 +33,7 @@ def bare(job: Job, monkeypatch: pytest.MonkeyPatch) -> Job:
     monkeypatch.setattr("dedup_job.commands.sweep.DUE_AT_ONCE", 1)
     job.set("source", fields=["data"])
     job.set("limits", batch_records=30)
-    job.source.insert_many(number_records(made_up_records()[:60]))
+    job.source.insert_many(number_records(made_up_records()[:70]))
     bare = job.without_copies()
     bare.decide("backfill")
     return bare
