@@ -57,7 +57,7 @@ def mark(config: Path, clear: bool, yes: bool, dry_run: bool, **options: Any) ->
             what = "take the marks away from" if clear else "mark the dropped records of"
             if not yes:
                 confirm(f"{what} {context.source_name}", "change the source?")
-            with Progress("mark", total) as progress:
+            with Progress("mark", None if clear else total) as progress:
                 done = (clear_marks if clear else write_marks)(context, progress.advance)
     output.show(done.as_text(), done.as_json(), done.exit_code)
     return done.exit_code

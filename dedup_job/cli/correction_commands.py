@@ -142,6 +142,9 @@ def sync_target(config: Path, yes: bool, dry_run: bool, **options: Any) -> int:
             confirm(preview, "make these changes?")
         with Progress("sync", due.to_process, "records") as progress:
             result = sync(context, found, progress.advance, accepted, refused_before)
-        text, values = add_marks(context, True, result.as_text(), result.as_json())
+        # Where an owner replaced a record, its mark may be gone, and its decision may be an old one.
+        text, values = add_marks(
+            context, True, result.as_text(), result.as_json(), only_new=result.updated is None
+        )
     output.show(text, values, result.exit_code)
     return result.exit_code

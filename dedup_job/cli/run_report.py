@@ -109,7 +109,9 @@ def summary_text(summary: Any) -> str:
     return text
 
 
-def add_marks(context: Any, is_due: bool, text: str, values: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def add_marks(
+    context: Any, is_due: bool, text: str, values: dict[str, Any], only_new: bool = True
+) -> tuple[str, dict[str, Any]]:
     """Mark what a command has decided, if the settings or earlier marks ask for it.
 
     Args:
@@ -117,6 +119,7 @@ def add_marks(context: Any, is_due: bool, text: str, values: dict[str, Any]) -> 
         is_due: Whether records that were dropped may be kept by now, so that their marks are wrong.
         text: The report of the command.
         values: The same as JSON values.
+        only_new: Whether to look only at decisions since the last complete marking.
 
     Returns:
         Both, with the result of the marking.
@@ -127,7 +130,7 @@ def add_marks(context: Any, is_due: bool, text: str, values: dict[str, Any]) -> 
     if not needs_marks(context, is_due):
         return text, values
     with Progress("mark", values.get("read")) as progress:
-        marked = mark(context, progress.advance, only_new=True)
+        marked = mark(context, progress.advance, only_new)
     return f"{text}\n{marked.as_text()}", {**values, "mark": marked.as_json()}
 
 

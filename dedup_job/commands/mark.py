@@ -86,7 +86,12 @@ def preview_marks(context: Context, advance: Advance) -> MarkResult:
 
 
 def clear_marks(context: Context, advance: Advance) -> MarkResult:
-    """Take all marks away."""
+    """Take all marks away, also of records that the ledger does not know.
+
+    Args:
+        context: The open connections.
+        advance: Called with the number of records that had a mark since the last call.
+    """
     head, started = read_head(context), time.monotonic()
     this = RunId.new("mark")
     with context.open_ledger(this, undo_origin(context, head)) as ledger:
@@ -96,9 +101,9 @@ def clear_marks(context: Context, advance: Advance) -> MarkResult:
         # From here on, marks may be missing.
         if head.mark is not None:
             ledger.swap({"pending": None}, {"mark": MarkProgress(head.mark.field).key})
-        for stored in plans_from(ledger, head, 0):
-            result.cleared += context.marks.clear(stored.plan.ids)
-            advance(len(stored.plan))
+        for ids in context.marks.marked_ids():
+            result.cleared += context.marks.clear(ids)
+            advance(len(ids))
             ledger.check_held()
         ledger.swap({"pending": None}, {"mark": None})
         result.seconds = time.monotonic() - started

@@ -27,6 +27,7 @@ from dedup_job.mongo.ids import (
     portions,
     selector,
 )
+from dedup_job.mongo.pages import Pages
 from dedup_job.mongo.rate_limit import Pace
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.target import name_refusal, record_errors
@@ -237,6 +238,10 @@ class Marks:
             marked = {"$and": [selector(some), self.field.condition]}
             cleared += self._source.update_many(marked, {"$unset": {self.field.name: ""}}).modified_count
         return cleared
+
+    def marked_ids(self) -> Iterator[list[bytes]]:
+        """Yield the ids of all records with a mark, in pages, whether or not they were ever decided."""
+        return Pages(self._source, condition=self.field.condition).ids_after(None)
 
     def _send(self, updates: Sequence[tuple[UpdateMany, list[bytes]]]) -> SentUpdates:
         """Send updates, each with the ids of its records."""

@@ -209,6 +209,36 @@ def test_a_sync_takes_the_marks_of_records_away_that_it_keeps_again(job: Job, ha
     assert rounded(marks(job)) == dropped(job)
 
 
+def test_a_sync_marks_a_dropped_record_again_that_its_owner_replaced(decided: Job) -> None:
+    write_marks(decided)
+    replaced, *_ = dropped(decided)
+    record = decided.source.find_one({"_id": replaced}, {"dedup": 0})
+    assert record is not None
+    decided.source.replace_one({"_id": replaced}, record | {"price": 2})
+
+    done = answer(decided, "sync", "--yes")
+
+    assert (done["updated"]["renewed"], done["mark"]["marked"]) == (1, 1)
+    assert rounded(marks(decided)) == dropped(decided)
+
+
+def test_clearing_takes_marks_away_that_the_ledger_does_not_know(decided: Job) -> None:
+    before = records(decided)
+    write_marks(decided)
+    one = decided.source.find_one({"dedup": {"$exists": True}})
+    assert one is not None
+    decided.source.insert_one(one | {"_id": 5000})
+    decided.source.insert_one({"_id": 5001, "dedup": {"keeper": 1}})
+    head = decided.ledger("head").find_one_and_update({}, {"$unset": {"mark": ""}})  # as from a backup
+    assert head is not None
+
+    cleared = answer(decided, "mark", "--clear", "--yes")["cleared"]
+
+    assert cleared == len(dropped(decided)) + 1
+    assert marks(decided) == {5001: {"keeper": 1}}
+    assert {key: raw for key, raw in records(decided).items() if key < 5000} == before
+
+
 @pytest.mark.parametrize("command", [("changes",), ("sync", "--yes")])
 def test_marks_in_another_field_are_no_changes(decided: Job, command: tuple[str, ...]) -> None:
     write_marks(decided)
