@@ -268,6 +268,14 @@ RECORDS = (
         "SELECT id FROM returned",
         of_sample=False,
     ),
+    Check(
+        "undecided_in_archive",
+        "a record that is only in the archive and that no plan decided, as after an older ledger was put "
+        "back: copy the archive into the source, then dedup-job sync and sweep",
+        """SELECT id FROM undecided_in_archive
+           WHERE id NOT IN (SELECT id FROM undecided UNION ALL SELECT id FROM waiting)""",
+        of_sample=False,
+    ),
 )
 # Without copies the source itself has the kept records, beside the dropped ones; its owner may delete or
 # change any of them, which matters only where another record was dropped for it.

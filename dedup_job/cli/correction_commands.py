@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from dedup_job.cli.options import (
     workers_option,
 )
 from dedup_job.cli.run_report import add_marks
+
+log = logging.getLogger("dedup_job")
 
 
 @commands.command()
@@ -122,6 +125,7 @@ def sync_target(config: Path, yes: bool, dry_run: bool, **options: Any) -> int:
     from dedup_job.commands.sync import finish_interrupted, guard_vanished, preview_sync, sync
     from dedup_job.pipeline.context import Context
     from dedup_job.report.progress import Progress
+    from dedup_job.report.sync_results import ARCHIVED_NOTE
 
     settings, output = prepare_settings(config, options)
     accepted = consent_from(options)
@@ -131,6 +135,8 @@ def sync_target(config: Path, yes: bool, dry_run: bool, **options: Any) -> int:
         refused_before = {} if dry_run else finish_interrupted(context, accepted)
         with Progress("compare", context.ledger_reader().counts().read, "records") as progress:
             found = compare_with_source(context, progress.advance)
+        if found.undecided_in_archive:
+            log.warning(f"{found.undecided_in_archive:,} records are {ARCHIVED_NOTE}")
         guard_vanished(found, settings.limits.max_vanished_share, is_noted=dry_run or accepted.allow)
         due = found.outdated.due
         if dry_run or (found.outdated and not yes):

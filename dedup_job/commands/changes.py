@@ -78,6 +78,7 @@ def changes(context: Context, content: bool, advance: Advance) -> ChangesResult:
         late = sum(raw_id < start for raw_id in ids)
         missed += late
         new += len(ids) - late
+    undecided_in_archive = archive.undecided(rest) if archive is not None else 0
     seconds = time.monotonic() - started
     return ChangesResult(
         context.source_name,
@@ -86,6 +87,7 @@ def changes(context: Context, content: bool, advance: Advance) -> ChangesResult:
         missed,
         compared.changed,
         compared.vanished,
+        undecided_in_archive,
         seconds,
         context.target.holds_copies,
     )

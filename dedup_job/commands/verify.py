@@ -148,7 +148,8 @@ def _enter_source(audit: AuditSession) -> None:
     enter = partial(_enter_source_page, audit.book, first)
     _enter_pages(audit, "source", audit.context.source_pages.ids_after, enter)
     if archive := audit.context.archive_if_there(head):
-        _enter_pages(audit, "archive", archive.pages.ids_after, audit.book.enter_returned)
+        enter_archived = partial(_enter_archive_page, audit.book)
+        _enter_pages(audit, "archive", archive.pages.ids_after, enter_archived)
 
 
 def _enter_source_page(book: AuditDatabase, first: bytes | None, page: Sequence[bytes]) -> None:
@@ -163,6 +164,12 @@ def _enter_source_page(book: AuditDatabase, first: bytes | None, page: Sequence[
     missed = [raw_id for raw_id in page if first is not None and raw_id < first]
     book.enter_undecided("undecided", missed)
     book.enter_undecided("waiting", set(page).difference(missed))
+    book.enter_returned(page)
+
+
+def _enter_archive_page(book: AuditDatabase, page: Sequence[bytes]) -> None:
+    """Add the ids of a page that no plan decided, and those of records that had vanished."""
+    book.enter_undecided("undecided_in_archive", page)
     book.enter_returned(page)
 
 

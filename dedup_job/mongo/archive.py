@@ -20,7 +20,7 @@ from dedup_job.mongo.collection_checks import check_archive, create_collection, 
 from dedup_job.mongo.id_lookup import Lookup
 from dedup_job.mongo.ids import selector
 from dedup_job.mongo.mark_field import MarkField
-from dedup_job.mongo.pages import Pages
+from dedup_job.mongo.pages import Pages, Window
 from dedup_job.mongo.rate_limit import Pace
 from dedup_job.mongo.record_equality import has_empty_time
 from dedup_job.mongo.retrying_collection import RetryingCollection
@@ -167,6 +167,14 @@ class Archive:
     def pages(self) -> Pages:
         """The archive, page by page; for audits."""
         return Pages(self._archive)
+
+    def undecided(self, decided: Window) -> int:
+        """Return the number of records that no plan decided, and that the source does not have.
+
+        Args:
+            decided: A window of all ids, with the decided ones.
+        """
+        return sum(len(self._way_back.absent(ids)) for ids in self.as_source().undecided_ids(decided))
 
     def as_source(self) -> Source:
         """Return the archive, read like a source."""

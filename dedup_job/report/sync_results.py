@@ -35,6 +35,7 @@ VANISHED_IDS_WITHOUT_COPIES = {
     REFUSED: "nothing is dropped for them",
 }
 MISSED_NOTE = "older than a run looks back; sync decides them, or the next full scan"
+ARCHIVED_NOTE = "only in the archive, and never decided: copy it into the source, then sync and sweep"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ class ChangesResult:
         missed: Number of undecided records with older ids, which a run reads only in a full scan.
         changed: Records that differ from their decided version; None if contents were not compared.
         vanished: Decided records that are no longer in the source.
+        undecided_in_archive: Number of records that are only in the archive of `sweep`, and never decided.
         seconds: How long it took.
         has_copies: Whether kept records were copied to a target.
     """
@@ -58,6 +60,7 @@ class ChangesResult:
     missed: int
     changed: AffectedRecords | None
     vanished: AffectedRecords
+    undecided_in_archive: int
     seconds: float
     has_copies: bool = True
 
@@ -70,6 +73,7 @@ class ChangesResult:
             "missed": self.missed,
             "changed": None if self.changed is None else self.changed.as_json(),
             "vanished": self.vanished.as_json(),
+            "undecided_in_archive": self.undecided_in_archive,
             "seconds": round(self.seconds, 3),
         }
 
@@ -94,6 +98,8 @@ class ChangesResult:
         else:
             lines += self.changed.lines("changed", changed_ids)
         lines += self.vanished.lines("vanished", vanished_ids)
+        if self.undecided_in_archive:
+            lines.append(count_row("archived", self.undecided_in_archive, ARCHIVED_NOTE, width=10))
         affected = (self.vanished, *([self.changed] if self.changed else ()))
         if self.missed or any(records.counts for records in affected):
             lines.append(f"  to bring the {outdated} up to date: {command_line('sync')}")

@@ -9,7 +9,7 @@ import pytest
 from bson import Int64
 
 from dedup_job.ledger import move_to_archive_and_back
-from tests.support.job import RAW, Job
+from tests.support.job import LEDGER, RAW, Job
 from tests.support.made_up_records import made_up_records, number_records
 from tests.support.sweep_cases import ARCHIVE, archived, plans, records, restore, sweep
 from tests.support.undo_cases import undo
@@ -299,6 +299,40 @@ def test_records_that_vanished_from_the_archive_and_are_there_again_are_decided_
     assert answer(decided, "verify")["differences"] == {}
     assert answer(decided, "sweep", "--yes")["moved"] == 3
     assert sorted(archived(decided)) == sorted(before)
+
+
+def test_records_that_were_swept_after_the_ledgers_backup_are_named_until_the_source_has_them(
+    decided: Job,
+) -> None:
+    sweep(decided)
+    names = [decided.ledger(name).name for name in LEDGER] + [decided.target.name]
+    backup = {name: list(decided.database[name].with_options(RAW).find()) for name in names}
+    decided.source.insert_many(number_records(made_up_records()[:40], 1000))
+    decided.decide("run")
+    sweep(decided)
+    late = {one for one in archived(decided) if one >= 1000}
+    for name, contents in backup.items():
+        decided.database[name].delete_many({})
+        if contents:
+            decided.database[name].insert_many(contents)
+
+    decided.decide("run")
+    verified = answer(decided, "verify", code=65)["differences"]
+    told = decided.command("sync", "--yes")
+
+    assert {kind: one["count"] for kind, one in verified.items()} == {"undecided_in_archive": len(late)}
+    assert answer(decided, "changes")["undecided_in_archive"] == len(late)
+    assert f"{len(late)}  only in the archive" in decided.command("changes").stdout
+    assert f"{len(late)} records are only in the archive, and never decided" in told.stderr
+
+    # As docs/how-to/without-a-second-copy.md says.
+    merge = {"$merge": {"into": decided.source.name, "whenMatched": "keepExisting"}}
+    decided.database[ARCHIVE].aggregate([merge])
+    assert answer(decided, "verify")["differences"] == {}
+    assert "only in the archive" not in decided.command("sync", "--yes").stderr
+    sweep(decided)
+    assert answer(decided, "verify")["differences"] == {}
+    assert late <= archived(decided).keys()
 
 
 def test_a_sweep_of_nearly_everything_is_stopped(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,7 @@ from scripts.bench.corpus import generate
 from scripts.dev.local_mongod import LocalMongod
 from tests.support.bson_types import raw_ids, texts_as_records
 from tests.support.job import RAW, Job
-from tests.support.sweep_cases import restore
+from tests.support.sweep_cases import ARCHIVE, restore, sweep
 from tests.support.sync_cases import up_to_date
 
 KILLED = ("-m", "tests.support.kill_at_command")
@@ -276,6 +276,11 @@ def a_record_that_had_vanished_is_back(job: Job) -> None:
     job.source.insert_one(first)
 
 
+def the_archive_has_a_record_that_no_plan_decided(job: Job) -> None:
+    sweep(job)
+    job.database[ARCHIVE].insert_one({"_id": "stranger"})
+
+
 def a_restore_is_forgotten(job: Job) -> None:
     row = job.ledger("dropped").find_one({})
     assert row is not None
@@ -366,6 +371,7 @@ DIFFERENCES = [
     (a_record_is_decided_twice, {"decided_twice"}),
     (a_record_is_inserted_behind_the_watermark, {"undecided"}),
     (a_record_that_had_vanished_is_back, {"returned"}),
+    (the_archive_has_a_record_that_no_plan_decided, {"undecided_in_archive"}),
     (the_counters_are_wrong, {"counters"}),
     (the_watermark_is_wrong, {"watermark"}),
     (a_plan_is_lost, {"plan_missing"}),
