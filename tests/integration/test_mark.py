@@ -239,6 +239,19 @@ def test_clearing_takes_marks_away_that_the_ledger_does_not_know(decided: Job) -
     assert {key: raw for key, raw in records(decided).items() if key < 5000} == before
 
 
+def test_a_marking_sets_the_marks_right_that_a_ledger_does_not_know(decided: Job) -> None:
+    write_marks(decided)
+    keepers = decided.ledger("dropped").distinct("keeper")
+    decided.ledger("head").update_one({}, {"$unset": {"mark": ""}})  # as from a backup
+    decided.source.update_one({"_id": keepers[0]}, {"$set": {"data": OTHER}})
+    assert "mark" not in answer(decided, "sync", "--yes")
+    assert rounded(marks(decided)) != dropped(decided)
+
+    assert answer(decided, "mark", "--yes")["cleared"] > 0
+
+    assert rounded(marks(decided)) == dropped(decided)
+
+
 @pytest.mark.parametrize("command", [("changes",), ("sync", "--yes")])
 def test_marks_in_another_field_are_no_changes(decided: Job, command: tuple[str, ...]) -> None:
     write_marks(decided)
