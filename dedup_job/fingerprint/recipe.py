@@ -26,7 +26,7 @@ SETTING_NAMES |= {"reader.fields.within": "[match] within"}
 SETTING_NAMES |= {name: f"[recipe] {name}" for name in ("bits", "hmm", "idf_table")}
 SETTING_NAMES |= {name: f"[recipe] {name}" for name in ("stop_words", "user_words")}
 # Increased when the same settings give other fingerprints or digests.
-FORMAT = 5
+FORMAT = 6
 
 
 @dataclass(frozen=True, slots=True)

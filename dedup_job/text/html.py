@@ -172,8 +172,15 @@ PARAGRAPHS = re.compile(r"(?:^|\n)<[pP]>|<[pP]>.*?<[pP]>", re.DOTALL)
 COMMENT_END = re.compile("--!?>")
 # int(), which html.unescape calls, refuses long numbers.
 HUGE_NUMBER = re.compile("&#[0-9]{1000,};?")
-HEAD = re.compile(r"<head[\s>]", re.IGNORECASE)
-HEAD_END = re.compile(r"</head\s*>|<body[\s>]", re.IGNORECASE)
+# A head with all that belongs into it. Anything else, such as text or a `<p>`, ends a head in a browser, too.
+REST_OF_TAG = r"""(?:[^<>"']++|"[^"]*+"|'[^']*+')*+>|[^<>]*+>"""
+HEAD = re.compile(
+    rf"<head(?=[\s>])(?:{REST_OF_TAG})(?:\s++|<!--.*?-->|<!\w[^<>]*+>"
+    rf"|<(?:base|basefont|bgsound|link|meta)(?=[\s/>])(?:{REST_OF_TAG})"
+    r"|<(title|script|style|noscript|template|noframes)(?=[\s>]).*?</\1\s*>"
+    r"|</(?:title|script|style)\s*>)*+",
+    re.IGNORECASE | re.DOTALL,
+)
 SCRIPTS = re.compile(r"<(script|style)\b.*?</\1\s*>|<!--.*?-->", re.IGNORECASE | re.DOTALL)
 TAG = re.compile(r"<[a-zA-Z/!?][^<>]*>")
 
@@ -355,10 +362,8 @@ def _escape_unclosed(text: str, names: set[str]) -> str:
 
 
 def _remove_head(text: str) -> str:
-    """Remove a page's head, which holds no visible text; a `<title>` outside of a head stays."""
-    start = HEAD.search(text)
-    end = HEAD_END.search(text, start.end()) if start else None
-    return f"{text[: start.start()]} {text[end.start() :]}" if start and end else text
+    """Remove the first head, which holds no visible text; a `<title>` outside of a head stays."""
+    return HEAD.sub(" ", text, count=1)
 
 
 def _parse(text: str, hidden: Set[str], selection: ElementSelection) -> str:

@@ -31,6 +31,8 @@ RAW_TEXT: Final = split_names("script style")
 # Only simple inside a head: elsewhere `_separate_blocks` replaces `<li` within `<link` when it separates
 # blocks.
 HEAD_ONLY: Final = split_names("link")
+# All that is simple inside a head: anything else ends it.
+HEAD_CONTENT: Final = split_names("title script style meta link")
 PAGE: Final = split_names("html head body")
 CONTENT: Final = split_names(
     """a abbr address article aside b big blockquote br center cite code dd del details div dl dt em fieldset
@@ -43,7 +45,9 @@ SIMPLE: Final = TABLE_PARTS | RAW_TEXT | HEAD_ONLY | PAGE | CONTENT
 # The kind of a tag is a set of these bits.
 IS_KNOWN, IS_SIMPLE, IS_TEXT, IS_BLOCK, IS_PART, IS_CELL, IS_TABLE, IS_TITLE = (1 << bit for bit in range(8))
 IS_FORMATTING, IS_DEEP, IS_TELLTALE, IS_CLOSING, HAS_VALUE, IS_CLOSED = (1 << bit for bit in range(8, 14))
-IS_RAW, IS_HEAD, IS_BODY, IS_HEAD_ONLY, IS_LINK, IS_APART = (1 << bit for bit in range(14, 20))
+IS_RAW, IS_HEAD, IS_BODY, IS_HEAD_ONLY, IS_LINK, IS_APART, IS_HEAD_CONTENT = (
+    1 << bit for bit in range(14, 21)
+)
 # Any of these shows that a text is HTML.
 IS_EVIDENT: Final = IS_TELLTALE | IS_CLOSING | HAS_VALUE | IS_CLOSED
 # Six bits a letter: ten letters fit into a non-negative int64.
@@ -62,7 +66,13 @@ def tag_table() -> NameTable:
     """
     sets = {IS_BLOCK: BLOCK, IS_PART: TABLE_PARTS, IS_CELL: CELLS, IS_TABLE: {"table"}, IS_TITLE: {"title"}}
     sets |= {IS_RAW: RAW_TEXT, IS_HEAD: {"head"}, IS_BODY: {"body"}, IS_HEAD_ONLY: HEAD_ONLY, IS_LINK: {"a"}}
-    sets |= {IS_APART: APART, IS_FORMATTING: FORMATTING, IS_DEEP: KNOWN - VOID - IMPLIED, IS_SIMPLE: SIMPLE}
+    sets |= {
+        IS_HEAD_CONTENT: HEAD_CONTENT,
+        IS_APART: APART,
+        IS_FORMATTING: FORMATTING,
+        IS_DEEP: KNOWN - VOID - IMPLIED,
+        IS_SIMPLE: SIMPLE,
+    }
     kinds = {}
     for name in KNOWN | FLAGS:
         kind = sum(bit for bit, names in sets.items() if name in names) | IS_KNOWN

@@ -25,6 +25,7 @@ from dedup_job.text.html_scanner import (
     IS_EVIDENT,
     IS_FORMATTING,
     IS_HEAD,
+    IS_HEAD_CONTENT,
     IS_HEAD_ONLY,
     IS_LINK,
     IS_PART,
@@ -56,7 +57,7 @@ MAX_SCAN_LENGTH: Final = 100_000  # characters
 BATCH_TEXTS: Final = 32
 _NOTHING: Final = -1
 
-# Indexes into the scan's state, int64 (11,): an array, because compiled functions share nothing else that
+# Indexes into the scan's state, int64 (12,): an array, because compiled functions share nothing else that
 # changes.
 (
     _TAGS,  # tags and declarations so far
@@ -65,12 +66,13 @@ _NOTHING: Final = -1
     _OPEN_FORMATTING,  # formatting elements open now
     _DEEPEST,  # most elements open at once
     _BETWEEN_CELLS,  # 1: inside a table and outside of its cells, where only parts of a table are simple
+    _ONLY_SPACE,  # 1: between cells, or in a head and outside of its title: other text is not simple
     _IN_TITLE,  # 1: only the end of the title is simple
     _HEAD,  # where in a page's head the scan is: one of the five values below
     _BEFORE_HEAD,  # characters written before the head
     _TEXT_LESS_THAN,  # `<` that are text
     _APART,  # 1: after a tag of an element whose digits stand apart
-) = range(11)
+) = range(12)
 _NO_HEAD, _HEAD_BEGINS, _IN_HEAD, _HEAD_ENDS, _HEAD_IS_PAST = range(5)
 State = npt.NDArray[np.int64]
 
@@ -86,8 +88,8 @@ def scan_texts(texts: Sequence[str]) -> list[tuple[str, bool] | None]:
 
     - A parser moves text that stands in a table and outside of its cells, so a simple text has none there.
     - A title holds no tags.
-    - Comments, scripts and styles without a `<` in them are skipped. The head of a page is skipped, too, but
-      all of it must be simple.
+    - Comments, scripts and styles without a `<` in them are skipped. The head of a page is skipped, too; it
+      holds nothing but HEAD_CONTENT.
     - Names that HTML does not know, without attributes, are text: `<int>`, `<Best Co>`.
 
     Nearly all texts from an editor are simple.
@@ -148,7 +150,9 @@ def _track_head(state: State, kind: int) -> bool:
     if is_inside and (kind & IS_HEAD or (kind & IS_BODY and not kind & IS_CLOSING)):
         state[_HEAD] = _HEAD_ENDS
         return not kind & IS_CLOSED
-    return is_inside or not kind & IS_HEAD_ONLY
+    if is_inside:
+        return kind & IS_HEAD_CONTENT != 0 and (not kind & IS_CLOSING or kind & (IS_TITLE | IS_RAW) != 0)
+    return not kind & IS_HEAD_ONLY
 
 
 @compiled_helper
@@ -178,6 +182,8 @@ def _track_tag(state: State, kind: int) -> bool:
     # True after every part of a table but the start of a cell and the end of the table.
     state[_BETWEEN_CELLS] = kind & IS_PART != 0 and not (kind & (IS_CELL if step > 0 else IS_TABLE))
     state[_IN_TITLE] = kind & IS_TITLE != 0 and step > 0
+    is_in_head = state[_HEAD] == _HEAD_BEGINS or state[_HEAD] == _IN_HEAD
+    state[_ONLY_SPACE] = state[_BETWEEN_CELLS] or (is_in_head and not state[_IN_TITLE])
     state[_APART] |= kind & IS_APART != 0
     return not is_misplaced
 
@@ -225,8 +231,7 @@ def _read_construct(
     else:
         end = place + 1
         state[_TEXT_LESS_THAN] += code == LESS_THAN
-    # Between the cells of a table only white space is simple.
-    return end if not state[_BETWEEN_CELLS] or is_space(codes[place]) else -1, code
+    return end if not state[_ONLY_SPACE] or is_space(codes[place]) else -1, code
 
 
 @compiled_helper
@@ -250,7 +255,7 @@ def _scan(codes: Codes, tags: NameTable, references: NameTable, state: State, ou
     while place < len(codes):
         code = int(codes[place])
         # Ordinary characters are read right here: a call takes as long as 20 of them.
-        if code in (LESS_THAN, AMPERSAND) or state[_BETWEEN_CELLS]:
+        if code in (LESS_THAN, AMPERSAND) or state[_ONLY_SPACE]:
             place, code = _read_construct(codes, place, tags, references, state)
             length = _discard_head(state, length)
         else:
@@ -291,7 +296,7 @@ def _scan_all(
     """
     stops = np.zeros_like(offsets)
     are_simple, are_normalised = np.zeros(len(offsets) - 1, np.bool_), np.zeros(len(offsets) - 1, np.bool_)
-    state = np.zeros(11, np.int64)
+    state = np.zeros(12, np.int64)
     for text in range(len(offsets) - 1):
         length, are_normalised[text] = _scan(
             codes[offsets[text] : offsets[text + 1]], tags, references, state, out[stops[text] :]

@@ -168,6 +168,23 @@ def test_what_no_reader_sees_is_gone(markup: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        ("<html><head><title>x</title><p>b</p></head><body>c</body></html>", "b c"),
+        ("<html><head><title>x</title>b<meta name=y><style>x</style></head><body>c</body></html>", "b c"),
+        ("<html><head><style>x</style><link rel=y></head><body>c</body><head><p>d</p></head></html>", "c d"),
+        ("<p>b: <head> c </head> d</p>", "b c d"),
+        ("<div><head>b</head></div><p>c</p>", "b c"),
+        ("<html><head><title>x</title><div>b</div><p>c", "b c"),
+        ('<head><meta name="y > x"><title>x</title><!-- x --></head><body>b</body>', "b"),
+        ("<head><noscript><p>x</p></noscript><base href=y></style></head><p>b</p>", "b"),
+    ],
+)
+def test_a_head_ends_as_in_a_browser_where_text_begins(page: str, words: str) -> None:
+    assert [word for word in re.findall(r"\w+", _clean(page)) if word in "bcdx"] == words.split()
+
+
+@pytest.mark.parametrize(
     ("attributes", "text"),
     [
         ('title="x>y"', "b"),
