@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -147,7 +146,9 @@ def decide(
                 return summary
             log.info("deciding locally what Spark has left")
             rest = decide_here(context, BACKFILL, observe, consent)
-            return replace(rest, counts=summary.counts + rest.counts, seconds=summary.seconds + rest.seconds)
+            # Named for the run that decided nearly all.
+            counts, seconds = summary.counts + rest.counts, summary.seconds + rest.seconds
+            return replace(rest, run=summary.run, counts=counts, seconds=seconds)
     return decide_here(context, BACKFILL, observe, consent, expected)
 
 
@@ -160,14 +161,16 @@ def _check_radius(recipe: Recipe) -> None:
 
 
 def _stage_inputs(context: Context) -> dict[str, Any]:
-    """Return everything that the stages depend on; stages made from other inputs are not reused."""
-    restored = sorted(chain.from_iterable(context.ledger_reader().overridden_ids()))
+    """Return everything that the stages depend on; stages made from other inputs are not reused.
+
+    Records that a person restores in between were decided, and so need no stage.  Only an undo makes them
+    undecided, and then the stages are made again.
+    """
     return {
         "recipe": context.recipe.digest,
         "source": context.source_name,
         "filter": context.settings.source.plain_filter,
         "collection": context.places.now()["collections"]["source"],
-        "restored records": hashlib.sha256(b"".join(restored)).hexdigest(),
         "list of references": [
             [one.full_name, one.fields or context.settings.source.fields]
             for one in context.settings.reference

@@ -9,7 +9,7 @@ from dedup_job.errors import UsageError
 from dedup_job.ledger.compatibility import check_whole, no_decisions_error
 from dedup_job.ledger.head import Head, Origin
 from dedup_job.ledger.run_history import RunId
-from dedup_job.ledger.undo_run import UndoRun, check_newest, check_not_promoted
+from dedup_job.ledger.undo_run import UndoRun, check_newest, check_not_promoted, count_restored
 from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.job import Observe
 from dedup_job.records import ADOPT, OUTSIDE_SOURCE, RENEW, Batch, Counts
@@ -47,6 +47,7 @@ def undo(context: Context, run: str, observe: Observe) -> UndoResult:
             done.plans,
             done.counts,
             done.left,
+            done.restored,
             time.monotonic() - started,
             has_copies=context.target.holds_copies,
         )
@@ -98,8 +99,12 @@ def preview_undo(context: Context, run: str) -> UndoPreview:
         # Adopted records are undone together with their adoption only.
         if is_of_run and (link.mode != ADOPT or due.mode == ADOPT):
             check_not_promoted(head, link)
-            # Neither adopted nor reference records leave the target, so they count as nothing.
-            due = due.with_plan(Counts() if link.mode in OUTSIDE_SOURCE else reader.plan(link.id).plan.counts)
+            if link.mode in OUTSIDE_SOURCE:
+                # Neither adopted nor reference records leave the target, so they count as nothing.
+                due = due.with_plan(Counts(), 0)
+            else:
+                plan = reader.plan(link.id).plan
+                due = due.with_plan(plan.counts, count_restored(plan, reader.overrides(plan.ids)))
         elif is_of_run or due.plans or due.has_begun:
             break
         else:

@@ -130,23 +130,27 @@ class UndoProgress:
         plans: Number of its plans that are undone.
         counts: The verdicts in those plans.
         left: Number of their records that stay in the target, by reason.
+        restored: Number of their dropped records that a person had restored.
     """
 
     run: str
     plans: int = 0
     counts: Counts = field(default_factory=Counts)
     left: Mapping[str, int] = field(default_factory=dict)
+    restored: int = 0
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> UndoProgress:
         """Read the progress from the head."""
-        return cls(stored["run"], stored["plans"], read_counts(stored["counts"]), dict(stored["left"]))
+        counts, left = read_counts(stored["counts"]), dict(stored["left"])
+        return cls(stored["run"], stored["plans"], counts, left, stored["restored"])
 
     @property
     def key(self) -> dict[str, Any]:
         """The stored form."""
         counts, left = counts_key(self.counts), dict(self.left)
-        return {"run": self.run, "plans": self.plans, "counts": counts, "left": left}
+        about = {"run": self.run, "plans": self.plans, "counts": counts}
+        return {**about, "left": left, "restored": self.restored}
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,8 +183,8 @@ class UndoRun:
             if moves is not None:
                 moves.bring_all_back([stored.plan.ids[row] for row in stored.plan.rows(Action.DUPLICATE)])
                 moves.note(upto=min(moves.progress.upto, stored.id.number))
-            left = self._undo_plan(stored, adopted)
-            self._step_back(stored, left)
+            left, restored = self._undo_plan(stored, adopted)
+            self._step_back(stored, left, restored)
             observe(stored.plan)
         return self._finish()
 
@@ -210,7 +210,7 @@ class UndoRun:
             return None
         return stored if stored.run == self._progress.run else None
 
-    def _undo_plan(self, stored: StoredPlan, adopted: IdSet) -> Mapping[bytes, str]:
+    def _undo_plan(self, stored: StoredPlan, adopted: IdSet) -> tuple[Mapping[bytes, str], int]:
         """Remove a plan's rows from the ledger, and its records from the target.
 
         Args:
@@ -218,14 +218,14 @@ class UndoRun:
             adopted: Ids of the target's own records, which are never removed.
 
         Returns:
-            Records that stay in the target, and why.
+            Records that stay in the target, and why; the number of dropped records that a person restored.
         """
         ledger, ids, run = self.ledger, stored.plan.ids, stored.run
         if ledger.current_head.mark is not None:
             self.marks.clear(ids[row] for row in stored.plan.rows(Action.DUPLICATE))
         self._delete_rows(stored)
         if stored.mode in OUTSIDE_SOURCE:
-            return {}
+            return {}, 0
         overrides = ledger.overrides(ids)
         hashes, left = dict[bytes, bytes](), dict[bytes, str]()
         if self.target.holds_copies:
@@ -241,7 +241,7 @@ class UndoRun:
         if overrides:
             unchecked = {"$set": {"action": PASS}}
             ledger.collection("overrides").update_many(selector(row_keys(overrides)), unchecked)
-        return left
+        return left, count_restored(stored.plan, overrides)
 
     def _delete_rows(self, stored: StoredPlan) -> None:
         """Delete the rows on a plan's records."""
@@ -318,13 +318,15 @@ class UndoRun:
             left |= stay
         return left
 
-    def _step_back(self, stored: StoredPlan, left: Mapping[bytes, str]) -> None:
+    def _step_back(self, stored: StoredPlan, left: Mapping[bytes, str], restored: int) -> None:
         """Make the plan before this one the head's last plan."""
         done, head = self._progress, self.ledger.current_head
         now_left = Counter(done.left) + Counter(left.values())
         # An adoption and a reference decide nothing.
         counts = Counts() if stored.mode in OUTSIDE_SOURCE else stored.plan.counts
-        further = UndoProgress(done.run, done.plans + 1, done.counts + counts, now_left)
+        further = UndoProgress(
+            done.run, done.plans + 1, done.counts + counts, now_left, done.restored + restored
+        )
         after: dict[str, Any] = {
             "last": stored.previous.key if stored.previous else None,
             "next": stored.id.number,
@@ -383,6 +385,11 @@ def check_not_promoted(head: Head, link: Link) -> None:
 
 def _is_adopted(stored: StoredPlan) -> bool:
     return stored.mode == ADOPT
+
+
+def count_restored(plan: Plan, overrides: Collection[bytes]) -> int:
+    """Return the number of dropped records of a plan that a person restored: those with an override."""
+    return sum(plan.ids[row] in overrides for row in plan.rows(Action.DUPLICATE))
 
 
 def _inserted_hashes(plan: Plan) -> dict[bytes, bytes]:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from dedup_job.mongo.copy_indexes import Copied
 from dedup_job.records import Counts
 from dedup_job.report.terminal import count_row, join_counts, to_json_line, wrap_text
+
+STATUS = Path("/proc/self/status")
 
 
 def indexes_as_json(copied: Copied) -> dict[str, Any]:
@@ -200,6 +205,10 @@ class ReplacementCounts:
 
 def peak_rss_mb() -> float:
     """Return the peak memory of this process in MB, without its workers."""
+    with suppress(OSError):
+        # Linux's `getrusage` would count the memory of the program that started this one.
+        if found := re.search(r"^VmHWM:\s+(\d+) kB", STATUS.read_text(), re.MULTILINE):
+            return int(found[1]) / (1 << 10)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    # macOS counts bytes, Linux kilobytes.
+    # macOS counts bytes, other systems kilobytes.
     return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)

@@ -30,6 +30,7 @@ class UndoPreview:
         started: When the run started; None if the ledger no longer has it.
         plans: Number of its plans.
         counts: The verdicts in these plans.
+        restored: Number of dropped records in these plans that a person restored.
         has_begun: Whether an earlier undo of the run was interrupted, so that this is the rest.
         has_copies: Whether kept records were copied to a target.
     """
@@ -39,17 +40,19 @@ class UndoPreview:
     started: datetime | None = None
     plans: int = 0
     counts: Counts = field(default_factory=Counts)
+    restored: int = 0
     has_begun: bool = False
     has_copies: bool = True
 
-    def with_plan(self, counts: Counts) -> UndoPreview:
+    def with_plan(self, counts: Counts, restored: int) -> UndoPreview:
         """Return a copy with one more plan."""
-        return replace(self, plans=self.plans + 1, counts=self.counts + counts)
+        counts, restored = self.counts + counts, self.restored + restored
+        return replace(self, plans=self.plans + 1, counts=counts, restored=restored)
 
     @property
     def most_removed(self) -> int:
         """Number of records that would be removed from the target if all are still unchanged there."""
-        return _count_copied(self.counts) if self.has_copies else 0
+        return _count_copied(self.counts) + self.restored if self.has_copies else 0
 
     def as_json(self) -> dict[str, Any]:
         """Return the effect as one JSON object."""
@@ -61,6 +64,7 @@ class UndoPreview:
             "plans": self.plans,
             "read": self.counts.read,
             "most_removed": self.most_removed,
+            "restored": self.restored,
             "duplicate": {"exact": self.counts.exact, "near": self.counts.near},
             "refused": dict(self.counts.refused),
         }
@@ -93,6 +97,7 @@ class UndoResult:
         plans: Number of its plans.
         counts: The verdicts in these plans.
         left: Number of its records that stay in the target, by reason.
+        restored: Number of its dropped records that a person had restored.
         seconds: How long it took.
         already: Whether the run had been undone before.
         has_copies: Whether kept records were copied to a target.
@@ -103,6 +108,7 @@ class UndoResult:
     plans: int = 0
     counts: Counts = field(default_factory=Counts)
     left: Mapping[str, int] = field(default_factory=dict)
+    restored: int = 0
     seconds: float = 0.0
     already: bool = False
     has_copies: bool = True
@@ -122,6 +128,7 @@ class UndoResult:
             "plans": self.plans,
             **self.counts.as_json(),
             "left": dict(self.left),
+            "restored": self.restored,
             "seconds": round(self.seconds, 3),
         }
 
@@ -135,7 +142,8 @@ class UndoResult:
             count_row("undecided again", self.counts.read),
         ]
         if self.has_copies:
-            lines.append(count_row("removed from target", _count_copied(self.counts) - stay))
+            removed = _count_copied(self.counts) + self.restored - stay
+            lines.append(count_row("removed from target", removed))
         if stay:
             reasons = f"{join_counts(self.left)}; listed in dedup.left"
             lines.append(count_row("stay in the target", stay, reasons))

@@ -29,6 +29,7 @@ from scripts.bench.corpus import Mix, generate
 from scripts.bench.made_up import Collection, Forms
 from tests.support.colliding_texts import ONE, OTHER
 from tests.support.job import PROGRAM, ROOT, Job
+from tests.support.sweep_cases import restore
 from tests.support.undo_cases import undo
 from tests.support.waiting import HANG_SECONDS, becomes
 
@@ -439,6 +440,38 @@ def test_what_was_read_before_an_undo_is_read_anew(filled: Job, another_job: Cal
 
     filled.decide("backfill")
     assert other.outcome() == filled.outcome()
+
+
+@pytest.mark.longest
+@pytest.mark.parametrize("is_undone", [False, True])
+def test_a_killed_backfill_goes_on_after_a_record_was_restored(
+    filled: Job, another_job: Callable[[], Job], is_undone: bool
+) -> None:
+    """The restored record was decided; after an undo the source is read again."""
+    other = another_job()
+    for job in (filled, other):
+        job.set("limits", batch_records=40)
+
+    def broken_off(batch: Any, plan: Any) -> None:
+        if other.ledger("dropped").count_documents({}) > 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        on_spark(other, observe=broken_off)
+    row = other.ledger("dropped").find_one({}, sort=[("_id", 1)])
+    assert row is not None
+    restore(other, row["_id"])
+    if is_undone:
+        (run,) = other.ledger("runs").find({"mode": "backfill"})
+        undo(other, run["_id"])
+
+    on_spark(other)
+
+    filled.decide("backfill")
+    restore(filled, row["_id"])
+    assert set(other.outcome()[0]) == set(filled.outcome()[0])
+    assert other.rows("dropped") == filled.rows("dropped")
+    assert other.differences() == {}
 
 
 @pytest.mark.long

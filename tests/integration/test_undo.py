@@ -21,6 +21,7 @@ from dedup_job import __main__, config
 from dedup_job.commands import verify as verify_command
 from dedup_job.commands.backfill_and_run import adopt
 from dedup_job.commands.dry_run import DryRun, dry_run
+from dedup_job.commands.undo import preview_undo
 from dedup_job.commands.undo import undo as undo_command
 from dedup_job.commands.why import why
 from dedup_job.errors import ConfigError, LeaseHeld, NotPermitted, StateError, UsageError
@@ -379,6 +380,19 @@ def test_a_restored_record_that_changed_in_the_source_stays_when_its_run_is_undo
     assert undo(job, run).left == {"changed": 1}
 
     assert list(job.target.find()) == [{"_id": 9, "text": OTHERS[0], "mine": 1}]
+
+
+def test_restored_records_count_as_removed_with_their_run(job: Job) -> None:
+    job.source.insert_many([*texts(0, 3), {"_id": 9, "text": OTHERS[0]}])
+    run = job.decide("backfill").run
+    assert job.command("restore", "9").returncode == 0
+
+    with Context(config.check_settings(job.tables, "test")) as context:
+        assert preview_undo(context, run).most_removed == 4
+    undone = undo(job, run)
+
+    assert (undone.restored, job.target.count_documents({})) == (1, 0)
+    assert "removed from target             4" in undone.as_text()
 
 
 def test_what_an_undo_left_is_known_and_decided_again(job: Job) -> None:

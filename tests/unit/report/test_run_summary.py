@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -68,3 +70,11 @@ def test_records_that_were_judged_by_some_of_their_fields_are_told_of() -> None:
     assert "  1,234 judged by some of their fields: others are missing, null or empty" in report.as_text()
     assert (report.as_json()["partial"], report.as_json()["read"]) == (1_234, 10_000)
     assert "partial" not in REPORT.as_json()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a program has its own peak")
+def test_the_peak_of_memory_is_not_that_of_the_program_that_started_the_job() -> None:
+    held = bytearray(b"x") * (300 << 20)
+    program = "from dedup_job.report.run_summary import peak_rss_mb; print(peak_rss_mb())"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
+    assert len(held) > float(done.stdout) * (1 << 20) > 0

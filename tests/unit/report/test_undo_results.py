@@ -21,11 +21,11 @@ def test_counts_that_were_added_can_be_taken_off_again(one: Counts, other: Count
 def test_an_undo_says_what_is_undecided_again_and_what_stays() -> None:
     counts = Counts(70, 20, 5, {"empty": 4}, {"validator": 1})
 
-    whole = UndoResult("u", "r", 2, counts, {}, 1.0)
+    whole = UndoResult("u", "r", 2, counts, {}, 0, 1.0)
     assert whole.exit_code == 0
     assert "undecided again               100\n  removed from target            74\n" in whole.as_text()
 
-    partial = UndoResult("u", "r", 2, counts, {"vanished": 1, "altered": 2}, 1.0)
+    partial = UndoResult("u", "r", 2, counts, {"vanished": 1, "altered": 2}, 0, 1.0)
     assert partial.exit_code == 3
     assert "removed from target            71\n" in partial.as_text()
     assert "3  altered 2, vanished 1; listed in dedup.left" in partial.as_text()
