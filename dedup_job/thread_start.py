@@ -50,7 +50,10 @@ def start_thread(work: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -
 
 
 class Threads:
-    """A pool of daemon threads that are all started at once, and do work in the order of submission."""
+    """A pool of daemon threads that are all started at once, and do work in the order of submission.
+
+    Urgent work goes before all other waiting work.
+    """
 
     def __init__(self, count: int) -> None:
         """Start `count` threads.

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.fingerprint.recipe import Matching
-from dedup_job.index.similarity import ShingleSets, row_similarity, similarities_at_least
+from dedup_job.index.similarity import ShingleSets, row_similarity, set_sizes, similarities_at_least
 from dedup_job.index.texts_and_keepers import Keepers
 from dedup_job.native.numba_compile import compiled
 from dedup_job.records import Fingerprints
@@ -189,7 +189,10 @@ def compare(
         float64, shape (p,); MISSING_KEEPER where a keeper's shingles are not available.
     """
     similarities = np.full(len(rows), MISSING_KEEPER)
-    for known in keepers.shingles(np.unique(others).tolist()):
+    # Most candidates of long texts are far from similar, and their shingles may have to be fetched.
+    is_possible = keepers.can_be_similar(set_sizes(sets)[rows], others, least)
+    similarities[~is_possible] = 0.0
+    for known in keepers.shingles(np.unique(others[is_possible]).tolist()):
         order = np.argsort(known.texts)
         texts = known.texts[order]
         pairs = np.flatnonzero(are_in(texts, others))

@@ -11,6 +11,10 @@ from dedup_job.native.numba_compile import compiled
 
 Shingles = npt.NDArray[np.uint32]
 Numbers = npt.NDArray[np.int64]
+Sizes = npt.NDArray[np.uint16]
+
+# Sizes of sets are stored in 16 bits; sets with more hashes count as this large.
+LARGEST_SIZE = (1 << 16) - 1
 
 
 class ShingleSets(NamedTuple):
@@ -26,6 +30,11 @@ class ShingleSets(NamedTuple):
     offsets: Numbers
     values: Shingles
     header: int = 0
+
+
+def set_sizes(sets: ShingleSets) -> Sizes:
+    """Return the number of hashes in each row, uint16, at most LARGEST_SIZE."""
+    return np.clip(np.diff(sets.offsets) - sets.header, 0, LARGEST_SIZE).astype(np.uint16)
 
 
 @compiled

@@ -17,6 +17,7 @@ from dedup_job.index.digest_index import DigestIndex
 from dedup_job.index.keeper_ids import KeeperIds
 from dedup_job.index.key_map_search import Queries, Simhashes
 from dedup_job.index.shingle_cache import ShingleCache, Shingles
+from dedup_job.index.similarity import ShingleSets, Sizes, set_sizes
 from dedup_job.native.ragged_arrays import Ragged, append_rows, ensure_capacity
 from dedup_job.records import Fingerprints, PlanTexts, RawIds
 from dedup_job.text.code_points import offsets_of
@@ -113,6 +114,8 @@ class Keepers:
         # The record that each text first came with, and whether the text has a keeper.
         self._ids = KeeperIds()
         self._is_kept = np.empty(0, np.bool_)
+        # Size of each text's shingle set; 0 for a text of the ledger whose shingles this run has not seen.
+        self._sizes = np.empty(0, np.uint16)
         # All kept records of a text, where they are not just the record it first came with: rarely needed.
         self._others: dict[int, list[bytes]] = {}
         self._kept = 0
@@ -141,6 +144,7 @@ class Keepers:
             **self._index.parts,
             "texts": self._texts.nbytes,
             "ids": self._ids.nbytes + self._is_kept.nbytes,
+            "sizes": self._sizes.nbytes,
             **({"ranks": self._ranks.nbytes + self._plan_numbers.nbytes} if self.has_ranks else {}),
         }
 
@@ -160,6 +164,7 @@ class Keepers:
         self._index.reserve(texts)
         self._ids.reserve(texts)
         self._is_kept = ensure_capacity(self._is_kept, texts)
+        self._sizes = ensure_capacity(self._sizes, texts)
         if self.has_ranks:
             self._ranks = ensure_capacity(self._ranks, texts)
             self._plan_numbers = ensure_capacity(self._plan_numbers, texts)
@@ -177,8 +182,32 @@ class Keepers:
             prints.bits.take(new, axis=0), prints.has_fingerprint[new], prints.keys.take(new, axis=0)
         )
         self._ids.extend(ids.take(new))
-        self._is_kept = append_rows(self._is_kept, self.texts - len(new), np.zeros(len(new), np.bool_))
+        before = self.texts - len(new)
+        self._is_kept = append_rows(self._is_kept, before, np.zeros(len(new), np.bool_))
+        known = self._sizes_of(prints.shingles)[new] if isinstance(prints, Fingerprints) else 0
+        self._sizes = append_rows(self._sizes, before, np.full(len(new), known, np.uint16))
         return BatchTexts(numbers, is_new)
+
+    def _sizes_of(self, sets: Ragged) -> Sizes:
+        return set_sizes(ShingleSets(sets.offsets, sets.values, self.group_words))
+
+    def can_be_similar(self, sizes: Sizes, texts: Numbers, least: float) -> npt.NDArray[np.bool_]:
+        """Return which pairs of a shingle set and a text may be similar, as far as their sizes tell.
+
+        The similarity of two sets is at most the size of the smaller one divided by that of the larger one.
+
+        Args:
+            sizes: `set_sizes`, shape (p,), of the set of each pair.
+            texts: int64, shape (p,), the number of the text of each pair.
+            least: Least similarity.
+
+        Returns:
+            bool, shape (p,).
+        """
+        others = self._sizes[texts]
+        most = np.minimum(sizes, others) / np.maximum(np.maximum(sizes, others), 1)
+        can_be: npt.NDArray[np.bool_] = (others == 0) | (most >= least)
+        return can_be
 
     def keep(
         self, entered: BatchTexts, is_kept: npt.NDArray[np.bool_], ids: Sequence[bytes] | RawIds
@@ -347,6 +376,7 @@ class Keepers:
             rows = [row for row, keeper in enumerate(present) if keeper in unconfirmed]
             texts = np.array([numbers[row] for row in rows], np.int64)
             known = KnownShingles(texts, refetched.prints.shingles.take(rows))
+            self._sizes[texts] = self._sizes_of(known.sets)
             self._recent.put(known.texts.tolist(), known.sets)
             for row in rows:
                 del unconfirmed[present[row]]
