@@ -11,17 +11,22 @@ import _thread
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from queue import Empty, SimpleQueue
+from itertools import count
+from queue import Empty, PriorityQueue
 from threading import Event
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from dedup_job.errors import NO_MEMORY, StorageFull
 
 BEGIN_SECONDS = 30.0
+# Ranks of work: the lower one comes first.
+URGENT, ORDINARY = 0, 1
 
 P = ParamSpec("P")
 S = TypeVar("S")
 T = TypeVar("T")
+
+_Work: TypeAlias = tuple[Future[Any], Callable[[], Any]]
 
 
 def count_processors() -> int:
@@ -50,21 +55,23 @@ def start_thread(work: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -
 
 
 class Threads:
-    """A pool of daemon threads that are all started at once, and do work in the order of submission.
+    """A pool of daemon threads that are all started at once.
 
-    Urgent work goes before all other waiting work.
+    They do urgent work first, and work of the same urgency in the order of submission.
     """
 
-    def __init__(self, count: int) -> None:
-        """Start `count` threads.
+    def __init__(self, threads: int) -> None:
+        """Start this number of threads.
 
         Raises:
             StorageFull: If a thread does not start.
         """
-        self._work: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
-        self._count = count
+        # Urgency, number of the work, and the work itself; the numbers keep work from being compared.
+        self._work: PriorityQueue[tuple[int, int, _Work | None]] = PriorityQueue()
+        self._numbers = count()
+        self._count = threads
         try:
-            for _ in range(count):
+            for _ in range(threads):
                 start_thread(self._run)
         except BaseException:
             self.stop()
@@ -72,8 +79,15 @@ class Threads:
 
     def submit(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Queue work for the next free thread; return a future of its result."""
+        return self._put(ORDINARY, lambda: work(*args, **kwargs))
+
+    def submit_urgent(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Queue work before all that is not urgent; return a future of its result."""
+        return self._put(URGENT, lambda: work(*args, **kwargs))
+
+    def _put(self, urgency: int, work: Callable[[], T]) -> Future[T]:
         future: Future[T] = Future()
-        self._work.put((future, lambda: work(*args, **kwargs)))
+        self._work.put((urgency, next(self._numbers), (future, work)))
         return future
 
     def map(self, work: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
@@ -84,15 +98,15 @@ class Threads:
     def stop(self) -> None:
         """Cancel waiting work; each thread ends after its current work."""
         try:
-            while (waiting := self._work.get_nowait()) is not None:
+            while (waiting := self._work.get_nowait()[-1]) is not None:
                 waiting[0].cancel()
         except Empty:
             pass
         for _ in range(self._count):
-            self._work.put(None)
+            self._work.put((ORDINARY, next(self._numbers), None))
 
     def _run(self) -> None:
-        while (waiting := self._work.get()) is not None:
+        while (waiting := self._work.get()[-1]) is not None:
             future, work = waiting
             if not future.set_running_or_notify_cancel():
                 continue

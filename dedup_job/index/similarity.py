@@ -34,7 +34,8 @@ class ShingleSets(NamedTuple):
 
 def set_sizes(sets: ShingleSets) -> Sizes:
     """Return the number of hashes in each row, uint16, at most LARGEST_SIZE."""
-    return np.clip(np.diff(sets.offsets) - sets.header, 0, LARGEST_SIZE).astype(np.uint16)
+    sizes: Sizes = np.clip(np.diff(sets.offsets) - sets.header, 0, LARGEST_SIZE).astype(np.uint16)
+    return sizes
 
 
 @compiled

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -17,7 +18,7 @@ from dedup_job.pipeline import worker_process
 from dedup_job.pipeline.compile_code import ensure_compiled
 from dedup_job.pipeline.fork_server import fork_server
 from dedup_job.pipeline.pool import Pool, Work, WorkerLost
-from dedup_job.records import Batch, FingerprintedBatch, Fingerprints
+from dedup_job.records import Batch, FingerprintedBatch, Fingerprints, chunked
 from dedup_job.signals import SHUTDOWN
 
 POISON = "poison"
@@ -71,8 +72,11 @@ class FingerprintWorkers:
             yield batch, self._isolate_failures(batch.raws, future)
 
     def fingerprint(self, raws: Sequence[bytes]) -> Fingerprints:
-        """Fingerprint some records and wait for the answer."""
-        return self._isolate_failures(raws, self._submit(worker_process.work, raws))
+        """Fingerprint some records before the batches that wait, on all workers, and wait for the answer."""
+        share = max(1, math.ceil(len(raws) / self._capacity.workers))
+        parts = list(chunked(raws, share)) or [raws]
+        futures = [self._submit(worker_process.work, part, is_urgent=True) for part in parts]
+        return Fingerprints.join(list(map(self._isolate_failures, parts, futures)))
 
     def count_terms(self, batches: Iterable[Batch]) -> Iterator[tuple[int, Counter[str]]]:
         """Yield for each batch the number of texts, and for each term the number of texts that contain it.
@@ -98,9 +102,11 @@ class FingerprintWorkers:
         in_flight = sum(batch.nbytes + _outcome_bytes(future) for batch, future in waiting)
         return in_flight + more > self._capacity.nbytes
 
-    def _submit(self, work: Work[T], raws: Sequence[bytes], is_fresh: bool = False) -> Future[T]:
+    def _submit(
+        self, work: Work[T], raws: Sequence[bytes], *, is_fresh: bool = False, is_urgent: bool = False
+    ) -> Future[T]:
         seconds = self._capacity.record_seconds * min(max(len(raws), 1), 6)
-        return self._pool.submit(work, raws, seconds, is_fresh)
+        return self._pool.submit(work, raws, seconds, is_fresh=is_fresh, is_urgent=is_urgent)
 
     def _isolate_failures(self, raws: Sequence[bytes], future: Future[Fingerprints]) -> Fingerprints:
         """Return the fingerprints; if the worker was lost, halve the records to find the cause."""

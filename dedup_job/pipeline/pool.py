@@ -84,7 +84,13 @@ class Pool:
             self._threads.submit(self._prepare)
 
     def submit(
-        self, work: Work[T], raws: Sequence[bytes], seconds: float, is_fresh: bool = False
+        self,
+        work: Work[T],
+        raws: Sequence[bytes],
+        seconds: float,
+        *,
+        is_fresh: bool = False,
+        is_urgent: bool = False,
     ) -> Future[T]:
         """Send work to the next idle worker.
 
@@ -93,11 +99,13 @@ class Pool:
             raws: Raw records, its argument.
             seconds: Limit on the processor time.
             is_fresh: Whether to use a process that has done no work before.
+            is_urgent: Whether it goes before the work that waits.
 
         Returns:
             A future of the result. It raises WorkerLost if the worker was lost, and DedupError if it failed.
         """
-        return self._threads.submit(self._ask, work, raws, seconds, is_fresh)
+        submit = self._threads.submit_urgent if is_urgent else self._threads.submit
+        return submit(self._ask, work, raws, seconds, is_fresh)
 
     def stop(self) -> None:
         """Kill the workers, busy or not, and cancel all waiting work."""

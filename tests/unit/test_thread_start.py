@@ -43,6 +43,20 @@ def test_work_that_has_not_begun_when_the_threads_are_stopped_is_cancelled() -> 
         second.result()
 
 
+def test_urgent_work_goes_before_the_work_that_waits_in_the_order_of_submission() -> None:
+    workers, begun, go_on = Threads(1), Event(), Event()
+    done: list[int] = []
+    workers.submit(lambda: (begun.set(), go_on.wait()))
+    begun.wait()
+    waiting = [workers.submit(done.append, number) for number in (3, 4)]
+    urgent = [workers.submit_urgent(done.append, number) for number in (1, 2)]
+    go_on.set()
+    for future in urgent + waiting:
+        future.result()
+    assert done == [1, 2, 3, 4]
+    workers.stop()
+
+
 def test_a_thread_that_dies_before_it_begins_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_thread, "start_new_thread", lambda run, arguments: 1)
     monkeypatch.setattr(thread_start, "BEGIN_SECONDS", 0.01)

@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup_job.index import texts_and_keepers
+from dedup_job.index.judge import compare
 from dedup_job.index.keeper_ids import KeeperIds
 from dedup_job.index.shingle_cache import ENTRY_BYTES
+from dedup_job.index.similarity import LARGEST_SIZE, ShingleSets, jaccard, set_sizes
 from dedup_job.index.texts_and_keepers import BatchTexts, KeeperRef, KeeperRefetch, Keepers
 from dedup_job.native.ragged_arrays import Ragged
 from dedup_job.pipeline.job import add_keepers
@@ -241,6 +243,53 @@ def test_admitting_without_shingles_recalls_them_later() -> None:
     records.keepers.load_plan(plan_of([b"ab"], prints_of([b"ab"]), [UNIQUE]).texts)
     records.there[b"id:ab"] = b"ab"
     assert records.shingles([0])[0] == [97, 98]
+
+
+def ragged(*sets: Sequence[int]) -> Ragged:
+    return Ragged(
+        np.cumsum([0, *map(len, sets)]), np.array([value for row in sets for value in row], np.uint32)
+    )
+
+
+@given(
+    st.binary(min_size=1, max_size=60),
+    st.binary(min_size=1, max_size=60),
+    st.sampled_from([0.1, 1 / 3, 0.5, 0.6, 2 / 3, 0.75, 0.8, 1.0]),
+)
+def test_sizes_rule_out_no_text_that_is_similar_enough(first: bytes, second: bytes, least: float) -> None:
+    records = Records()
+    records.keep(first)
+    own, other = prints_of([second]).shingles[0], prints_of([first]).shingles[0]
+    sizes, text = np.array([len(own)], np.uint16), np.array([0])
+    can_be = records.keepers.can_be_similar(sizes, text, least)[0]
+    assert can_be == (min(len(own), len(other)) / max(len(own), len(other)) >= least)
+    assert can_be or jaccard(own, other) < least
+
+
+def test_very_large_sets_are_not_told_apart_by_their_sizes() -> None:
+    sets = ragged(range(LARGEST_SIZE + 9), range(LARGEST_SIZE), range(5))
+    sizes = set_sizes(ShingleSets(sets.offsets, sets.values, header=2))
+    assert sizes.tolist() == [LARGEST_SIZE, LARGEST_SIZE - 2, 3]
+
+
+def test_a_keeper_whose_size_rules_out_similarity_is_not_fetched() -> None:
+    records = Records()
+    records.keep(b"ab", b"abcdefgh", b"abcdefgx")
+    shingles = prints_of([b"abcdefgh"]).shingles
+    sets = ShingleSets(shingles.offsets, shingles.values)
+    similarities = compare(np.zeros(3, np.int64), np.arange(3), sets, 0.5, records.keepers)
+    assert similarities.tolist() == [0.0, 1.0, 7 / 9]
+    assert records.asked == [[b"id:abcdefgh", b"id:abcdefgx"]]
+
+
+def test_the_size_of_a_text_of_the_ledger_is_known_once_its_keeper_was_fetched() -> None:
+    records = Records()
+    records.keepers.load_plan(plan_of([b"ab"], prints_of([b"ab"]), [UNIQUE]).texts)
+    records.there[b"id:ab"] = b"ab"
+    sizes, text = np.array([9], np.uint16), np.array([0])
+    assert records.keepers.can_be_similar(sizes, text, 0.5).tolist() == [True]
+    records.shingles([0])
+    assert records.keepers.can_be_similar(sizes, text, 0.5).tolist() == [False]
 
 
 OBJECT_IDS = st.binary(min_size=12, max_size=12).map(lambda value: encode({"_id": ObjectId(value)}))
