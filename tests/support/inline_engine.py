@@ -19,7 +19,7 @@ class InlinePool:
     def __init__(self, recipe: Recipe, _workers: int, _context: object) -> None:
         vars(worker_process)["_fingerprinter"] = _fingerprinter(recipe)
 
-    def submit(self, work: Work[Any], raws: Sequence[bytes], _seconds: float, _is_fresh: bool) -> Future[Any]:
+    def submit(self, work: Work[Any], raws: Sequence[bytes], _seconds: float, **_: bool) -> Future[Any]:
         """Return a future with the result or the error."""
         future: Future[Any] = Future()
         try:

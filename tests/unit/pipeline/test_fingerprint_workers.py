@@ -132,6 +132,24 @@ def test_batches_come_back_in_order_and_alike_for_any_number_of_workers(recipe: 
     assert [values for _, values in found] == [as_values(alone(batch.raws)) for batch in BATCHES]
 
 
+def test_records_that_are_waited_for_go_to_all_workers_before_the_batches_that_wait(
+    recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submitted: list[tuple[int, bool]] = []
+    submit = pool.Pool.submit
+
+    def noted(self: pool.Pool, work: Any, raws: Sequence[bytes], *args: Any, **options: Any) -> Any:
+        submitted.append((len(raws), options["is_urgent"]))
+        return submit(self, work, raws, *args, **options)
+
+    monkeypatch.setattr(pool.Pool, "submit", noted)
+    raws = batch_of(*map(text_of, range(7))).raws
+    with FingerprintWorkers(recipe, Capacity(workers=3)) as engine:
+        fingerprinted(engine, BATCHES[:1])
+        assert as_values(engine.fingerprint(raws)) == as_values(Fingerprinter(recipe)(raws))
+    assert submitted == [(5, False), (3, True), (3, True), (1, True)]
+
+
 @pytest.fixture
 def engine(recipe: Recipe, _fragile: None) -> Iterator[FingerprintWorkers]:
     """Two workers that obey orders in the text."""
