@@ -30,9 +30,9 @@ settings.load_profile("project")
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Run two short tests at once on each processor, as they wait for servers; long ones need it alone."""
+    """Run three short tests at once on two processors, as they wait for servers; long ones need one each."""
     processors = os.cpu_count() or 1
-    return 2 * processors if config.option.markexpr.startswith("not long") else processors
+    return -(-3 * processors // 2) if config.option.markexpr.startswith("not long") else processors
 
 
 def pytest_report_header() -> str:

@@ -66,7 +66,9 @@ def chained() -> list[dict[str, Any]]:
 @pytest.fixture(scope="module", autouse=True)
 def spark() -> Iterator[Any]:
     """Spark on two cores, for all tests: each of its Python workers takes a while to begin."""
-    with session(Cluster("local[2]", {"spark.sql.shuffle.partitions": "2"}), "tests") as running:
+    # Java runs for seconds here, so code that it compiles at once pays, not code that it compiles well.
+    java = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+    with session(Cluster("local[2]", {"spark.sql.shuffle.partitions": "2", **java}), "tests") as running:
         yield running
 
 
