@@ -43,6 +43,7 @@ const db = {
   createView: (name, source, pipeline) => send({create: name, viewOn: source, pipeline}),
   currentOp: filter => { database = "admin"; send({currentOp: 1, ...filter}); },
   pages: {createIndex: key => send({createIndexes: "pages", indexes: [{key, name: "index of the page"}]})},
+  pages_archive: {aggregate: pipeline => send({aggregate: "pages_archive", pipeline, cursor: {}})},
 };
 """
 
