@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -38,15 +39,17 @@ from tests.support.commit_model import Mishaps, Model, search
 from tests.support.elections import elections
 from tests.support.explorer import Violation
 from tests.support.fault_loop import loop, syncing
-from tests.support.fault_proxy import Kind
+from tests.support.fault_proxy import Kind, Wire
 from tests.support.forked_commands import Forks
 from tests.support.process_campaign import Storm, storm
+from tests.support.random_walk import BrokenPromise, Walk
 
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "docs" / "contributing" / "soak.md"
 # A server that is never killed itself needs no disk.
 MEMORY = Path("/dev/shm")
 RECORDS = 2_000
+STEPS = 30  # of a random walk
 # That server is slower and the job is the same, so a twentieth shows the differences.
 MONGOD7_SCALE = 0.05
 # With this many trials, the first campaigns try every command.
@@ -140,6 +143,22 @@ def forced_elections(_uri: str, count: int, rng: Random) -> Result:
     return Result(tally.elections, damage, (str(tally),) if damage else ())
 
 
+def walks(uri: str, count: int, rng: Random) -> Result:
+    """Take random walks of STEPS steps."""
+    result = Result()
+    with Forks() as forks, MongoClient[Any](uri, tz_aware=True) as client:
+        for _ in range(count):
+            database = client[f"walk_{uuid.uuid4().hex}"]
+            with tempfile.TemporaryDirectory() as folder, Wire(uri) as wire:
+                try:
+                    Walk(database, Path(folder), wire, forks, Random(rng.random())).go(STEPS)
+                    result += trial(Damage(), "")
+                except BrokenPromise as broken:
+                    result += trial(Damage(different=1), str(broken))
+            client.drop_database(database)
+    return result
+
+
 def on_a_cluster(_uri: str, count: int, rng: Random) -> Result:
     """Cause every fault in every stage of a backfill on a Spark cluster, `count` times each."""
     material = Material.made(RECORDS, seed=7, batch_records=100, refused=5)
@@ -183,6 +202,7 @@ CAMPAIGNS = (
         40,
         stormy(process_campaign.worker_losses),
     ),
+    Campaign("walks", "random walks: all commands in any order, edits, dumps and faults between", 500, walks),
     Campaign("elections", "elections forced in a replica set of three", 200, forced_elections),
     Campaign(
         "spark", "each stage on Spark: a worker, the driver, the primary lost; SIGTERM", 1, on_a_cluster
