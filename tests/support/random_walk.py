@@ -62,6 +62,8 @@ class Walk:
         self._match = self.chance.choice(MATCH)
         self._batch = self.chance.choice([1, 3, 20])
         self._used = set[int]()
+        # Whether a killed command was left as it was.
+        self._is_left = False
         # The records of the former source after a promotion.
         self._former: Mapping[int, Record] = {}
         # Target and ledger at an earlier moment.
@@ -97,7 +99,7 @@ class Walk:
         """Return what can be done next; what is there more often is more likely."""
         edits = [self._edit, self._touch]
         choices: list[Callable[[], object]] = [*[self._insert] * 3, *edits * 2, self._delete]
-        choices += [lambda: self._command("run"), self._sync, self._restore, self._undo]
+        choices += [self._decide, self._sync, self._restore, self._undo]
         # What prefers records needs the dropped ones in the source.
         can_move = "prefer" not in self._match
         if self._has_copies:
@@ -157,6 +159,18 @@ class Walk:
 
     # Commands.
 
+    def _decide(self) -> None:
+        """Run, and check that nothing was dropped for a keeper that is gone or has another text."""
+        before, was_left = self._dropped(), self._is_left
+        self._command("run")
+        # A killed command, and `prefer`, may have decided about texts that the owner has edited since.
+        if was_left or "prefer" in self._match:
+            return
+        kept = self._contents(TARGET if self._has_copies else SOURCE)
+        for one, keeper in self._dropped().items() - before.items():
+            if keeper not in kept or not self._may_be_dropped(self.records[one], kept[keeper]):
+                self._fail(f"{one} was dropped for {keeper}: {self.records[one]}, {kept.get(keeper)}")
+
     def _sync(self) -> None:
         self._command("sync", "--yes", "--allow")
 
@@ -213,8 +227,10 @@ class Walk:
             if ended.code != -signal.SIGKILL:
                 # 64: the run that was to be undone has decided nothing.
                 self._expect(ended, 0, 3, *([64] if arguments[0] == "undo" else []))
+                self._is_left = False
                 return ended.code
             if arguments[0] not in LEAVES_NO_CHOICE and self.chance.random() < FAULT_SHARE:
+                self._is_left = True
                 return None
 
     def _run(self, *arguments: str, fault: Fault | None = None) -> Ended:
