@@ -61,6 +61,10 @@ class Walk:
         self._texts = [self._fresh_text() for _ in range(TEXTS)]
         self._match = self.chance.choice(MATCH)
         self._batch = self.chance.choice([1, 3, 20])
+        # Whether the target refuses records whose field `bad` is true.
+        self._refuses = self._has_copies and "prefer" not in self._match and self.chance.random() < 0.4
+        if self._refuses:
+            self.database.create_collection(TARGET, validator={"bad": {"$ne": True}})
         self._used = set[int]()
         # Whether a killed command was left as it was.
         self._is_left = False
@@ -86,10 +90,13 @@ class Walk:
         Raises:
             BrokenPromise: If one does not hold.
         """
-        self.steps.append(f"copies: {self._has_copies}, batches of {self._batch}, {self._match}")
+        about = (
+            f"copies: {self._has_copies}, refuses: {self._refuses}, batches of {self._batch}, {self._match}"
+        )
+        self.steps.append(about)
         self._insert()
         self._command("backfill")
-        self._expect(self._run("backfill"), 0)
+        self._expect(self._run("backfill"), 0, 3)
         for step in range(1, steps + 1):
             self.chance.choice(self._choices())()
             if step % BETWEEN_CHECKS == 0 or step == steps:
@@ -100,8 +107,8 @@ class Walk:
         edits = [self._edit, self._touch]
         choices: list[Callable[[], object]] = [*[self._insert] * 3, *edits * 2, self._delete]
         choices += [self._decide, self._sync, self._restore, self._undo]
-        # What prefers records needs the dropped ones in the source.
-        can_move = "prefer" not in self._match
+        # What prefers records needs the dropped ones in the source, and only it has the refused ones.
+        can_move = "prefer" not in self._match and not self._refuses
         if self._has_copies:
             return [*choices, self._dump_or_put_back, *([self._promote] if can_move else [])]
         choices += [lambda: self._command("mark", "--yes"), lambda: self._command("mark", "--yes", "--clear")]
@@ -122,7 +129,8 @@ class Walk:
 
     def _made(self, one: int) -> Record:
         group, rank = self.chance.randrange(2), self.chance.randrange(3)
-        return {"_id": one, "text": self._text(), "group": group, "rank": rank, "n": 0}
+        is_bad = self.chance.random() < 0.2
+        return {"_id": one, "text": self._text(), "group": group, "rank": rank, "n": 0, "bad": is_bad}
 
     def _edit(self) -> None:
         self._update("text", self._text())
@@ -261,12 +269,16 @@ class Walk:
             BrokenPromise: If one does not hold.
         """
         self.steps.append("check")
-        self._expect(self._run("sync", "--yes", "--allow"), 0)
+        codes = (0, 3) if self._refuses else (0,)
+        self._expect(self._run("sync", "--yes", "--allow"), *codes)
         for broken in self._broken():
             self._fail(broken)
         self._expect(self._run("verify"), 0)
+        if self._refuses:
+            # Refused records are tried at each sync, and may be dropped for one that the last sync has kept.
+            self._expect(self._run("sync", "--yes", "--allow"), *codes)
         before = self._state()
-        self._expect(self._run("sync", "--yes", "--allow"), 0)
+        self._expect(self._run("sync", "--yes", "--allow"), *codes)
         if self._state() != before:
             self._fail("a second sync changed something")
 
@@ -281,7 +293,7 @@ class Walk:
         if self._contents(FORMER) != self._former:
             yield "the former source was altered"
         dropped = self._dropped()
-        kept = self.records.keys() - dropped.keys()
+        kept = self.records.keys() - dropped.keys() - self._refused()
         if self._has_copies and self._contents(TARGET) != {one: self.records[one] for one in kept}:
             yield f"the target does not have exactly the kept records {sorted(kept)}"
         if not self._has_copies and not kept <= source.keys():
@@ -315,6 +327,12 @@ class Walk:
         """Return the keeper of each dropped record."""
         rows = self._ledger("dropped").find({"_id": {"$nin": list(self._restored())}})
         return {row["_id"]: row["keeper"] for row in rows}
+
+    def _refused(self) -> set[int]:
+        """Return the bad records that the target should refuse."""
+        dropped = self._dropped()
+        bad = {one for one in self.records if self._refuses and self.records[one]["bad"]}
+        return bad - dropped.keys()
 
     def _restored(self) -> set[int]:
         return {row["_id"] for row in self._ledger("overrides").find()}
