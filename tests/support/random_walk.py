@@ -195,7 +195,8 @@ class Walk:
         names = [run["run"] for run in runs if run["mode"] in modes and not run["undone"]]
         if names and self._command("undo", names[0], "--yes") == 3:
             # As the documentation says: what stays in the target is for its owner to remove.
-            left = [row["_id"] for row in self._ledger("left").find()]
+            rows = self._ledger("left").find({"decided": {"$exists": False}})
+            left = [row["_id"] for row in rows]
             self.steps.append(f"remove {left} from the target")
             self.database[TARGET].delete_many({"_id": {"$in": left}})
 
