@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dedup_job.audit.audit_context import hash_records
@@ -46,7 +46,7 @@ class OutdatedRows:
         changed: Rows whose record changed; empty if only ids are compared.
         vanished: Rows whose record is no longer in the source.
         overrides: Records of the plan that a person restored, by id; empty if only ids are compared.
-        away: Ids of records that are not in the source since the target took its place.
+        away: Ids of records that are not in the source, and of which nothing is in the target.
     """
 
     changed: Sequence[int]
@@ -131,9 +131,11 @@ def compare_plans(
                 gone.difference_update(raw_id for raw_id, _ in moved)
                 current |= moved if compared.changed is not None else ()
         overrides = reader.overrides(sorted(overridden.among(plan.ids)))
-        away = _ids_away(plan, gone, overrides) if head.is_before_promotion(stored.id) else set()
+        away = _ids_away(plan, gone, overrides, head.is_before_promotion(stored.id))
         changed = _rows_changed(plan, current, copies(overrides))
-        rows = OutdatedRows(list(changed), list(_rows_vanished(plan, gone - away)), overrides, away)
+        gone -= away
+        vanished = [row for row, raw_id in enumerate(plan.ids) if raw_id in gone]
+        rows = OutdatedRows(list(changed), vanished, overrides, away)
         compared.records += len(plan)
         compared.vanished.add(_ids_and_actions(plan, rows.vanished))
         if compared.changed is not None:
@@ -142,21 +144,21 @@ def compare_plans(
         yield stored, rows
 
 
-def _ids_away(plan: Plan, gone: Collection[bytes], restored: Collection[bytes]) -> set[bytes]:
-    """Return the ids that only the former source has since the target took its place."""
-    rows = plan.rows(Action.DUPLICATE, Action.REFUSED)
-    return {plan.ids[row] for row in rows if plan.ids[row] in gone and plan.ids[row] not in restored}
+def _ids_away(
+    plan: Plan, gone: Collection[bytes], restored: Collection[bytes], is_before_promotion: bool
+) -> set[bytes]:
+    """Return the ids of refused records that are gone, and of all that only the former source has.
+
+    Since the target took the place of its source, the source lacks the records that were dropped before.
+    """
+    away = {plan.ids[row] for row in plan.rows(Action.REFUSED)}
+    if is_before_promotion:
+        away |= {plan.ids[row] for row in plan.rows(Action.DUPLICATE)}.difference(restored)
+    return away.intersection(gone)
 
 
 def _ids_and_actions(plan: Plan, rows: Iterable[int]) -> Iterator[tuple[bytes, Action]]:
     return ((plan.ids[row], plan.verdicts[row].action) for row in rows)
-
-
-def _rows_vanished(plan: Plan, gone: Container[bytes]) -> Iterator[int]:
-    """Yield the rows whose record existed when it was decided and does not exist now."""
-    for row, raw_id in enumerate(plan.ids):
-        if raw_id in gone and plan.verdicts[row] != VANISHED:
-            yield row
 
 
 def _rows_changed(

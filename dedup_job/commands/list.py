@@ -79,10 +79,15 @@ def list_decisions(context: Context, query: ListingQuery) -> Iterator[list[Liste
         if query.selection.verdict != RESTORED:
             check_not_undone(row)
     # The ledger may apply the limit only if no row is filtered out afterwards.
-    is_filtered_here = bool(query.where) or query.numbers_only
+    is_of_restored = query.selection.verdict == RESTORED
+    is_filtered_here = bool(query.where) or query.numbers_only or is_of_restored
     selection = replace(query.selection, limit=None if is_filtered_here else query.limit)
     remaining = query.limit
     for rows in read_portions(reader.select_rows(selection)):
+        if is_of_restored:
+            # A restored record that has vanished is kept again if it returns, and is not restored until then.
+            vanished = reader.vanished([row.id for row in rows])
+            rows = [row for row in rows if row.id not in vanished]
         if query.where:
             ids = [row.id for row in rows]
             matching = context.source.matching(ids, query.where)

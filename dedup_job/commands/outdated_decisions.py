@@ -170,11 +170,7 @@ class OutdatedScan:
     def _collect(self, stored: StoredPlan, overtaken: OutdatedRows) -> None:
         plan, outdated = stored.plan, self.outdated
         equal = self._ids_with_equals([plan.ids[row] for row in overtaken.vanished])
-        vanished = {
-            row
-            for row in overtaken.vanished
-            if plan.verdicts[row].action is not Action.REFUSED and plan.ids[row] not in equal
-        }
+        vanished = {row for row in overtaken.vanished if plan.ids[row] not in equal}
         adopted = self.adopted.among(plan.ids)
         # The verdict of a restored or adopted record does not depend on its text alone.
         exempt = adopted | overtaken.overrides.keys()
@@ -184,7 +180,7 @@ class OutdatedScan:
         moved = {plan.ids[row] for row in gone if plan.verdicts[row].action is Action.UNIQUE}
         handed_on = {row for row in self._rows_dropped_for(plan, moved) if row not in gone}
         refused = {row for row in plan.rows(Action.REFUSED) if plan.verdicts[row] != VANISHED}
-        refused -= gone | set(overtaken.vanished)
+        refused -= gone
         refused = {row for row in refused if plan.ids[row] not in overtaken.away}
         occupied = self._rows_occupied(plan, refused)
         refused -= occupied

@@ -21,7 +21,6 @@ CHANGED_IDS = {
 VANISHED_IDS = {
     KEPT: "the target still has them",
     DROPPED: "their keepers still represent them",
-    REFUSED: "not in the target",
 }
 # With `[target] copy = false` there is no target.
 CHANGED_IDS_WITHOUT_COPIES = {
@@ -32,7 +31,6 @@ CHANGED_IDS_WITHOUT_COPIES = {
 VANISHED_IDS_WITHOUT_COPIES = {
     KEPT: "their duplicates are still dropped",
     DROPPED: "their keepers still represent them",
-    REFUSED: "nothing is dropped for them",
 }
 MISSED_NOTE = "older than a run looks back; sync decides them, or the next full scan"
 ARCHIVED_NOTE = "only in the archive, and never decided: copy it into the source, then sync and sweep"
@@ -48,7 +46,7 @@ class ChangesResult:
         new: Number of undecided records that the next run reads.
         missed: Number of undecided records with older ids, which a run reads only in a full scan.
         changed: Records that differ from their decided version; None if contents were not compared.
-        vanished: Decided records that are no longer in the source.
+        vanished: Decided records that are no longer in the source, and were not refused.
         undecided_in_archive: Number of records that are only in the archive of `sweep`, and never decided.
         seconds: How long it took.
         has_copies: Whether kept records were copied to a target.
@@ -265,9 +263,9 @@ class SyncResult:
     Attributes:
         source: The source's name.
         decided: Number of records that were decided before.
-        missed: The report of the run that decided new and missed records; None if there were none.
+        run: The report of the run that decided new and missed records; None if there were none.
         changed: Records that differed from their decided version; always known after a sync.
-        vanished: Decided records that are no longer in the source.
+        vanished: Decided records that are no longer in the source, and were not refused.
         seconds: How long it took.
         updated: The update of outdated decisions; None if nothing was outdated.
         refused_before: Records that the target refused in earlier runs that did not report them, by reason.
@@ -277,7 +275,7 @@ class SyncResult:
 
     source: str
     decided: int
-    missed: RunSummary | None
+    run: RunSummary | None
     changed: AffectedRecords | None
     vanished: AffectedRecords
     seconds: float
@@ -288,7 +286,7 @@ class SyncResult:
     @property
     def exit_code(self) -> int:
         """0, or 3 if the target refuses something, or a copy that others changed stays there."""
-        codes = [result.exit_code for result in (self.missed, self.updated) if result is not None]
+        codes = [result.exit_code for result in (self.run, self.updated) if result is not None]
         return max([*codes, 3 if self.refused_before or self.still_refused else 0])
 
     def as_json(self) -> dict[str, Any]:
@@ -296,8 +294,8 @@ class SyncResult:
         return {
             "source": self.source,
             "decided": self.decided,
-            "missed": self.missed.counts.read if self.missed else 0,
-            "run": self.missed.as_json() if self.missed else None,
+            "undecided": self.run.counts.read if self.run else 0,
+            "run": self.run.as_json() if self.run else None,
             "changed": None if self.changed is None else self.changed.as_json(),
             "vanished": self.vanished.as_json(),
             **({"updated": self.updated.as_json()} if self.updated else {}),
@@ -309,7 +307,7 @@ class SyncResult:
     def as_text(self) -> str:
         """Return the result as text."""
         lines = [f"sync {self.source}: {self.decided:,} records were decided"]
-        lines.append(count_row("new or missed", self.missed.counts.read if self.missed else 0, width=14))
+        lines.append(count_row("new or missed", self.run.counts.read if self.run else 0, width=14))
         if self.changed is not None:
             lines += self.changed.lines("changed", width=14)
         lines += self.vanished.lines("vanished", width=14)
@@ -319,4 +317,4 @@ class SyncResult:
             note = "the target has another record with the same _id"
             lines.append(count_row("still refused", self.still_refused, note, width=14))
         lines.append(f"  {self.seconds:,.1f} s")
-        return "\n".join([*lines, *(result.as_text() for result in (self.updated, self.missed) if result)])
+        return "\n".join([*lines, *(result.as_text() for result in (self.updated, self.run) if result)])

@@ -69,8 +69,8 @@ def test_what_a_run_cannot_notice_is_decided_by_a_sync(decided: Job) -> None:
 
     done = up_to_date(decided)
 
-    assert done.missed is not None
-    assert (done.missed.counts.read, done.missed.counts.exact) == (1, 1)
+    assert done.run is not None
+    assert (done.run.counts.read, done.run.counts.exact) == (1, 1)
     row = decided.ledger("dropped").find_one({"_id": LATE})
     assert row is not None
     assert decided.source.find_one({"_id": row["keeper"]}, {"text": 1}) == {
@@ -81,7 +81,7 @@ def test_what_a_run_cannot_notice_is_decided_by_a_sync(decided: Job) -> None:
     assert (again.new, again.missed, again.vanished.counts, again.changed and again.changed.counts) == (
         (0, 0, {}, {})
     )
-    run = decided.ledger("runs").find_one({"_id": done.missed.run})
+    run = decided.ledger("runs").find_one({"_id": done.run.run})
     assert run is not None
     assert (run["mode"], run["exit_code"]) == ("sync", 0)
 
@@ -98,12 +98,12 @@ def test_an_id_from_the_future_hides_nothing_behind_it(job: Job) -> None:
     assert (compared(job).new, compared(job).missed) == (1, 1)
     done = up_to_date(job)
 
-    assert done.missed is not None
-    assert (done.missed.counts.unique, done.missed.counts.exact) == (1, 1)
+    assert done.run is not None
+    assert (done.run.counts.unique, done.run.counts.exact) == (1, 1)
     assert compared(job).missed == 0
     job.source.insert_one({"_id": ObjectId(b"\xf5" + bytes(11)), "text": text(4)})
     assert (compared(job).new, compared(job).missed) == (1, 0)
-    assert (again := up_to_date(job).missed) is not None
+    assert (again := up_to_date(job).run) is not None
     assert again.counts.unique == 1
 
 
@@ -192,7 +192,7 @@ def test_sync_exits_3_when_the_target_refuses_what_was_missed(decided: Job) -> N
 
     assert done.returncode == 3, done.stderr
     told = json.loads(done.stdout)
-    assert (told["decided"], told["missed"], told["vanished"]["kept"]) == (46, 2, 0)
+    assert (told["decided"], told["undecided"], told["vanished"]["kept"]) == (46, 2, 0)
     assert told["run"]["refused"] == {"validator": 1}
     assert told["changed"]["dropped"] == 0
     with Context(config.check_settings(decided.tables, "test")) as context:

@@ -421,8 +421,8 @@ def test_what_was_missed_is_decided_against_what_is_up_to_date(overtaken: Job) -
 
     done = up_to_date(overtaken)
 
-    assert done.missed is not None
-    assert (done.missed.counts.exact, done.missed.counts.unique) == (1, 1)
+    assert done.run is not None
+    assert (done.run.counts.exact, done.run.counts.unique) == (1, 1)
     assert dropped(overtaken)[-1] == 4
     assert overtaken.differences() == {}
 

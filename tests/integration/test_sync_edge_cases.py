@@ -178,6 +178,29 @@ def test_what_the_target_refused_is_tried_again_once_it_takes_it(job: Job) -> No
     assert up_to_date(job).updated is None
 
 
+@pytest.mark.parametrize("is_conflict", [False, True])
+def test_a_refused_record_that_has_left_the_source_needs_no_sync(job: Job, is_conflict: bool) -> None:
+    fill(job, {1: A})
+    job.decide("backfill")
+    if is_conflict:
+        job.target.insert_one({"_id": 2, "text": C})
+    else:
+        validated(job, {"_id": {"$ne": 2}})
+    fill(job, {2: B})
+    job.decide("run")
+    refused = {2: ("refused", "conflict" if is_conflict else "validator")}
+    assert exceptions(job) == refused
+    job.source.delete_one({"_id": 2})
+
+    assert not any(due(job)["decide_again"].values())
+    assert up_to_date(job).updated is None
+    for options in ((), ("--content",)):
+        told = json.loads(job.command("changes", "--json", *options).stdout)
+        assert told["vanished"] == {"kept": 0, "dropped": 0, "refused": 0, "records": []}
+    assert exceptions(job) == refused
+    assert job.differences() == {}
+
+
 def test_what_was_refused_for_another_record_of_its_id_is_tried_again_when_that_is_gone(job: Job) -> None:
     fill(job, {1: A, 2: B})
     job.decide("backfill")
