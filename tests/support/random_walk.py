@@ -12,7 +12,7 @@ import os
 import signal
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,6 +21,7 @@ from pymongo.database import Database
 
 from tests.support.fault_proxy import Fault, Kind, Wire
 from tests.support.forked_commands import Ended, Forks
+from tests.support.walk_views import Decisions, wrong_previews, wrong_views
 
 SOURCE, TARGET, ARCHIVE, FORMER, MARK = "pages", "unique", "pages_archive", "pages_before", "dedup"
 KINDS = (Kind.KILLED_BEFORE, Kind.KILLED_AFTER, Kind.REQUEST_LOST, Kind.REPLY_LOST)
@@ -271,10 +272,13 @@ class Walk:
         """
         self.steps.append("check")
         codes = (0, 3) if self._refuses else (0,)
-        self._expect(self._run("sync", "--yes", "--allow"), *codes)
-        for broken in self._broken():
+        (changes,), (preview,) = self._ask("changes", "--content"), self._ask("sync", "--dry-run")
+        (sync,) = self._ask("sync", "--yes", "--allow")
+        for broken in chain(wrong_previews(changes, preview, sync), self._broken()):
             self._fail(broken)
         self._expect(self._run("verify"), 0)
+        for broken in wrong_views(self._ask, self._decisions(), self.chance):
+            self._fail(broken)
         if self._refuses:
             # Refused records are tried at each sync, and may be dropped for one that the last sync has kept.
             self._expect(self._run("sync", "--yes", "--allow"), *codes)
@@ -300,6 +304,17 @@ class Walk:
         if not self._has_copies and not kept <= source.keys():
             yield f"kept records that are not in the source: {kept - source.keys()}"
         yield from self._wrong_decisions(dropped, kept)
+
+    def _ask(self, *arguments: str) -> list[Any]:
+        """Run a command without faults, and return the JSON objects that it printed."""
+        ended = self._run(*arguments, "--json")
+        self._expect(ended, 0, *([3] if self._refuses else []))
+        return [json.loads(line) for line in ended.printed.splitlines()]
+
+    def _decisions(self) -> Decisions:
+        dropped, refused = self._dropped(), self._refused()
+        kept = self.records.keys() - dropped.keys() - refused
+        return Decisions(dropped, kept, refused, self._restored() & self.records.keys())
 
     def _wrong_decisions(self, dropped: Mapping[int, int], kept: Collection[int]) -> Iterator[str]:
         everything = {**self._former, **self.records}

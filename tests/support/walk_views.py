@@ -1,0 +1,122 @@
+"""That commands which only read say the same as the ledger, and as each other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Set
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+ASKED = 3  # records, and groups, for each check
+
+Ask = Callable[..., list[Any]]
+"""Runs a command with `--json`, and returns the objects that it printed."""
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """What a ledger says.
+
+    Attributes:
+        dropped: The keeper of each dropped record.
+        kept: The kept records, restored ones among them.
+        refused: The records that the target refused.
+        restored: The restored records that still exist.
+    """
+
+    dropped: Mapping[int, int]
+    kept: Set[int]
+    refused: Set[int]
+    restored: Set[int]
+
+    @property
+    def present(self) -> Set[int]:
+        """Every record that still exists."""
+        return self.kept | self.refused | self.dropped.keys()
+
+
+def wrong_views(ask: Ask, truth: Decisions, chance: Random) -> Iterator[str]:
+    """Yield what the commands say that differs from the ledger, after everything was brought up to date.
+
+    Args:
+        ask: Runs a command.
+        truth: What the ledger says.
+        chance: Chooses the records that are asked for one by one.
+    """
+    yield from _wrong_counts(ask, truth)
+    yield from _wrong_lists(ask, truth)
+    yield from _wrong_answers(ask, truth, chance)
+
+
+def wrong_previews(changes: Any, preview: Any, sync: Any) -> Iterator[str]:
+    """Yield in what `changes --content`, `sync --dry-run` and the `sync` after them differ."""
+    undecided = changes["new"] + changes["missed"]
+    if not undecided == preview["undecided"] == sync["undecided"]:
+        yield f"undecided: {undecided}, {preview['undecided']}, {sync['undecided']}"
+    vanished, again = changes["vanished"], preview["decide_again"]
+    if vanished != sync["vanished"] or vanished["kept"] + vanished["dropped"] != sum(
+        preview["take_out"].values()
+    ):
+        yield f"vanished: {vanished}, {preview['take_out']}, {sync['vanished']}"
+    if changes["changed"] != sync["changed"]:
+        yield f"changed: {changes['changed']}, {sync['changed']}"
+    if sum(changes["changed"][was] for was in ("kept", "dropped")) < preview["renew"]:
+        yield f"renewed: {changes['changed']}, {preview['renew']}"
+    planned = [preview["renew"], *again.values(), *preview["take_out"].values()]
+    if any(planned) != ("updated" in sync):
+        yield f"updates: {preview}, {sync}"
+
+
+def _wrong_counts(ask: Ask, truth: Decisions) -> Iterator[str]:
+    (status,), (changes,), (report,) = ask("status"), ask("changes", "--content"), ask("report")
+    # Restored duplicates are counted among the duplicates.
+    restored = status["restored"]
+    kept = status["unique"] + sum(status["unchecked"].values()) + restored
+    counted = kept, sum(status["duplicate"].values()) - restored
+    expected = len(truth.kept), len(truth.dropped)
+    if counted != expected or status["in_target"] not in (None, len(truth.kept)):
+        yield f"status counts {counted}, in target {status['in_target']}, not {expected} (kept, dropped)"
+    left = {name: changes[name] for name in ("new", "missed", "changed", "vanished")}
+    if (
+        any(left[name] for name in ("new", "missed"))
+        or left["changed"]["records"]
+        or left["vanished"]["records"]
+    ):
+        yield f"changes names what sync left: {left}"
+    if report["read"]:
+        yield f"report would decide {report['read']} records"
+    runs = {run["run"]: run for run in ask("history")}
+    for run in status["runs"]:
+        if run["run"] not in runs or run["read"] != runs[run["run"]]["read"]:
+            yield f"status and history differ about {run}"
+
+
+def _wrong_lists(ask: Ask, truth: Decisions) -> Iterator[str]:
+    listed = {row["id"]: row["keeper"] for row in ask("list")}
+    if listed != truth.dropped:
+        yield f"list: {listed}, not {truth.dropped}"
+    for verdict, expected in (("restored", truth.restored), ("refused", truth.refused)):
+        rows = ask("list", "--verdict", verdict)
+        # Refused records that have left the source stay in the list.
+        named = {row["id"] for row in rows if row["reason"] != "vanished"} & truth.present
+        if named != expected:
+            yield f"list --verdict {verdict}: {named}, not {expected}"
+
+
+def _wrong_answers(ask: Ask, truth: Decisions, chance: Random) -> Iterator[str]:
+    decided, keepers = sorted(truth.kept | truth.dropped.keys()), sorted(set(truth.dropped.values()))
+    for one in chance.sample(decided, min(ASKED, len(decided))):
+        (why,) = ask("why", str(one))
+        if why["verdict"] == "duplicate":
+            is_right = why["keeper"] == truth.dropped.get(one)
+        else:
+            is_right = one in truth.kept and (why["verdict"] == "restored") <= (one in truth.restored)
+        if not is_right:
+            yield f"why {one}: {json.dumps(why)}"
+    for keeper in chance.sample(keepers, min(ASKED, len(keepers))):
+        first, *rows = ask("group", str(keeper))
+        shown = first["keeper"], {row["id"] for row in rows}
+        expected = keeper, {one for one, other in truth.dropped.items() if other == keeper}
+        if shown != expected:
+            yield f"group {keeper}: {shown}, not {expected}"
