@@ -73,19 +73,19 @@ def list_decisions(context: Context, query: ListingQuery) -> Iterator[list[Liste
         UsageError: If the server does not accept the filter, or the run is unknown or was undone.
     """
     reader = open_ledger_reader(context)
+    is_of_restored = query.selection.verdict == RESTORED
     if query.selection.run is not None:
         row = find_run(reader, query.selection.run)
         # A restored record stays listed with its run after an undo of that run.
-        if query.selection.verdict != RESTORED:
+        if not is_of_restored:
             check_not_undone(row)
     # The ledger may apply the limit only if no row is filtered out afterwards.
-    is_of_restored = query.selection.verdict == RESTORED
     is_filtered_here = bool(query.where) or query.numbers_only or is_of_restored
     selection = replace(query.selection, limit=None if is_filtered_here else query.limit)
     remaining = query.limit
     for rows in read_portions(reader.select_rows(selection)):
         if is_of_restored:
-            # A restored record that has vanished is kept again if it returns, and is not restored until then.
+            # A vanished record has nothing to restore; if it returns, it is kept again and listed again.
             vanished = reader.vanished([row.id for row in rows])
             rows = [row for row in rows if row.id not in vanished]
         if query.where:

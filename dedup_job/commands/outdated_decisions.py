@@ -179,9 +179,12 @@ class OutdatedScan:
         gone = changed | vanished
         moved = {plan.ids[row] for row in gone if plan.verdicts[row].action is Action.UNIQUE}
         handed_on = {row for row in self._rows_dropped_for(plan, moved) if row not in gone}
-        refused = {row for row in plan.rows(Action.REFUSED) if plan.verdicts[row] != VANISHED}
+        refused = {
+            row
+            for row in plan.rows(Action.REFUSED)
+            if plan.verdicts[row] != VANISHED and plan.ids[row] not in overtaken.away
+        }
         refused -= gone
-        refused = {row for row in refused if plan.ids[row] not in overtaken.away}
         occupied = self._rows_occupied(plan, refused)
         refused -= occupied
         # The job failed on these: another version, or more memory, may judge them.

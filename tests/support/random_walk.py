@@ -191,9 +191,9 @@ class Walk:
 
     def _undo(self) -> None:
         """Undo the newest run that can be undone."""
-        runs = json.loads(self._run("status", "--json").printed)["runs"]
+        (status,) = self._ask("status")
         modes = ("backfill", "run", "sync", "update")
-        names = [run["run"] for run in runs if run["mode"] in modes and not run["undone"]]
+        names = [run["run"] for run in status["runs"] if run["mode"] in modes and not run["undone"]]
         if names and self._command("undo", names[0], "--yes") == 3:
             # As the documentation says: what stays in the target is for its owner to remove.
             rows = self._ledger("left").find({"decided": {"$exists": False}})
@@ -255,6 +255,12 @@ class Walk:
         pid = self.forks.start(arguments, {**os.environ, **servers})
         return self.forks.ended()
 
+    def _ask(self, *arguments: str) -> list[Any]:
+        """Run a command without faults, and return the JSON objects that it printed."""
+        ended = self._run(*arguments, "--json")
+        self._expect(ended, 0, *([3] if self._refuses else []))
+        return [json.loads(line) for line in ended.printed.splitlines()]
+
     def _expect(self, ended: Ended, *codes: int) -> None:
         if ended.code not in codes:
             self._fail(f"exit code {ended.code}: {ended.said.strip()} {ended.printed.strip()}")
@@ -297,19 +303,13 @@ class Walk:
             yield f"lost or altered: {altered}; too much: {found.keys() - self.records.keys()}"
         if self._contents(FORMER) != self._former:
             yield "the former source was altered"
-        dropped = self._dropped()
-        kept = self.records.keys() - dropped.keys() - self._refused()
+        truth = self._decisions()
+        kept = truth.kept
         if self._has_copies and self._contents(TARGET) != {one: self.records[one] for one in kept}:
             yield f"the target does not have exactly the kept records {sorted(kept)}"
         if not self._has_copies and not kept <= source.keys():
             yield f"kept records that are not in the source: {kept - source.keys()}"
-        yield from self._wrong_decisions(dropped, kept)
-
-    def _ask(self, *arguments: str) -> list[Any]:
-        """Run a command without faults, and return the JSON objects that it printed."""
-        ended = self._run(*arguments, "--json")
-        self._expect(ended, 0, *([3] if self._refuses else []))
-        return [json.loads(line) for line in ended.printed.splitlines()]
+        yield from self._wrong_decisions(truth.dropped, kept)
 
     def _decisions(self) -> Decisions:
         dropped, refused = self._dropped(), self._refused()
