@@ -46,7 +46,7 @@ class ExportResult:
 
     def as_text(self) -> str:
         """Return the result as text."""
-        return f"{self.records:,} records of {self.groups:,} groups in {self.path}; {self.seconds:,.1f} s"
+        return f"groups {self.groups:,}, records {self.records:,} in {self.path}; {self.seconds:,.1f} s"
 
 
 def export_clusters(context: Context, path: Path, advance: Advance) -> ExportResult:

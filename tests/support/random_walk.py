@@ -283,7 +283,7 @@ class Walk:
         for broken in chain(wrong_previews(changes, preview, sync), self._broken()):
             self._fail(broken)
         self._expect(self._run("verify"), 0)
-        for broken in wrong_views(self._ask, self._decisions(), self.chance):
+        for broken in wrong_views(self._ask, self._decisions(), self.chance, self.folder):
             self._fail(broken)
         if self._refuses:
             # Refused records are tried at each sync, and may be dropped for one that the last sync has kept.

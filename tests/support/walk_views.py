@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -36,16 +38,18 @@ class Decisions:
         return self.kept | self.refused | self.dropped.keys()
 
 
-def wrong_views(ask: Ask, truth: Decisions, chance: Random) -> Iterator[str]:
+def wrong_views(ask: Ask, truth: Decisions, chance: Random, folder: Path) -> Iterator[str]:
     """Yield what the commands say that differs from the ledger, after everything was brought up to date.
 
     Args:
         ask: Runs a command.
         truth: What the ledger says.
         chance: Chooses the records that are asked for one by one.
+        folder: A place for the file of `export`.
     """
     yield from _wrong_counts(ask, truth)
     yield from _wrong_lists(ask, truth)
+    yield from _wrong_groups(ask, truth, folder / "groups.csv")
     yield from _wrong_answers(ask, truth, chance)
 
 
@@ -98,6 +102,15 @@ def _wrong_lists(ask: Ask, truth: Decisions) -> Iterator[str]:
         named = {row["id"] for row in rows if row["reason"] != "vanished"} & truth.present
         if named != expected:
             yield f"list --verdict {verdict}: {named}, not {expected}"
+
+
+def _wrong_groups(ask: Ask, truth: Decisions, file: Path) -> Iterator[str]:
+    ask("export", "--clusters", str(file))
+    rows = list(csv.DictReader(file.read_text("utf-8").splitlines()))
+    keepers = set(truth.dropped.values())
+    exported = sorted((int(row["id"]), int(row["keeper"])) for row in rows)
+    if exported != sorted([*truth.dropped.items(), *((keeper, keeper) for keeper in keepers)]):
+        yield f"export: {exported}, not {truth.dropped}"
 
 
 def _wrong_answers(ask: Ask, truth: Decisions, chance: Random) -> Iterator[str]:
