@@ -19,7 +19,7 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from dedup_job import config
-from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.command_context import Context
 from scripts.bench.corpus import generate, load
 
 RECORDS = 5_000

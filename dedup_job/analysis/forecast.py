@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from math import inf
 from typing import Any
 
-from dedup_job.report.terminal import format_bytes, format_duration
+from dedup_job.report.terminal_text import format_bytes, format_duration
 
 # A commit is not measured, because an estimate writes nothing.  Assumed instead: writes per chunk, each a
 # round trip and a flush of the journal to a solid-state disk; and the rate at which records reach the target.

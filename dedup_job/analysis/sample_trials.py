@@ -18,7 +18,7 @@ from dedup_job.fingerprint.recipe import PROFILES, Matching
 from dedup_job.index.candidate_index import CandidateIndex
 from dedup_job.index.similarity import ShingleSets, similarities_at_least, similarity_at_least
 from dedup_job.native.numba_compile import compiled
-from dedup_job.native.ragged_arrays import Ragged
+from dedup_job.native.ragged_and_growing_arrays import Ragged
 from dedup_job.records import Fingerprints
 
 # Bands and rows to try.

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dedup_job.audit.audit_context import AuditSession, hash_records
-from dedup_job.command_line import command_line
 from dedup_job.ledger.apply_plan import is_as_judged
 from dedup_job.ledger.plan_format import counts_key
 from dedup_job.mongo.ids import extended
-from dedup_job.pipeline.context import Context
+from dedup_job.pasteable_command import command_line
+from dedup_job.pipeline.command_context import Context
 from dedup_job.records import REFERENCE
 from dedup_job.report.run_summary import peak_rss_mb
-from dedup_job.report.terminal import format_row
+from dedup_job.report.terminal_text import format_row
 
 
 @dataclass(frozen=True, slots=True)

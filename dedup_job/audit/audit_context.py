@@ -19,7 +19,7 @@ from dedup_job.ledger.record_rows import row_keys
 from dedup_job.mongo.ids import id_of, portions, selector
 from dedup_job.mongo.pages import Pages
 from dedup_job.mongo.retrying_collection import RetryingCollection
-from dedup_job.pipeline.context import Context, require_head
+from dedup_job.pipeline.command_context import Context, require_head
 from dedup_job.records import digest
 from dedup_job.report.progress import Advance
 

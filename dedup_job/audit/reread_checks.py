@@ -11,7 +11,7 @@ from dedup_job.fingerprint.recipe import Matching
 from dedup_job.fingerprint.shingles import CJK_LENGTH, NUMBER_PATTERN, OTHER_LENGTH, comparable_text
 from dedup_job.ledger.record_rows import DecisionRow
 from dedup_job.mongo.ids import extended
-from dedup_job.pipeline.context import RecordLookup
+from dedup_job.pipeline.command_context import RecordLookup
 from dedup_job.records import chunked, digest
 from dedup_job.text.code_points import is_cjk
 

@@ -9,7 +9,7 @@ from dedup_job.cli import (
     setup_commands,
     tuning_commands,
 )
-from dedup_job.cli.command_group import commands
+from dedup_job.cli.all_commands import commands
 
 __all__ = [
     "change_source_commands",

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dedup_job.cli.command_group import commands
+from dedup_job.cli.all_commands import commands
 from dedup_job.cli.options import (
     ALLOW_OPTION,
     YES_OPTION,
@@ -45,7 +45,7 @@ def mark(config: Path, clear: bool, yes: bool, dry_run: bool, **options: Any) ->
     settings, output = prepare_settings(config, options)
     from dedup_job.commands.mark import clear_marks, preview_marks
     from dedup_job.commands.mark import mark as write_marks
-    from dedup_job.pipeline.context import Context
+    from dedup_job.pipeline.command_context import Context
     from dedup_job.report.progress import Progress
 
     with Context(settings) as context:
@@ -91,7 +91,7 @@ def sweep(config: Path, archive: str | None, moved: bool, yes: bool, dry_run: bo
     settings, output = prepare_settings(config, options)
     from dedup_job.commands.sweep import guard_share, open_archive, preview_sweep
     from dedup_job.commands.sweep import sweep as move_records
-    from dedup_job.pipeline.context import Context
+    from dedup_job.pipeline.command_context import Context
     from dedup_job.report.progress import Progress
 
     with Context(settings) as context:

@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from dedup_job.cli.command_group import commands
+from dedup_job.cli.after_run import add_marks
+from dedup_job.cli.all_commands import commands
 from dedup_job.cli.options import (
     ALLOW_OPTION,
     YES_OPTION,
@@ -20,7 +21,6 @@ from dedup_job.cli.options import (
     prepare_settings,
     workers_option,
 )
-from dedup_job.cli.run_report import add_marks
 
 log = logging.getLogger("dedup_job")
 
@@ -45,7 +45,7 @@ def restore(config: Path, records: tuple[str, ...], why: str, **options: Any) ->
     """
     from dedup_job.commands.record_lookup import read_ids
     from dedup_job.commands.restore import restore as put_back
-    from dedup_job.pipeline.context import Context
+    from dedup_job.pipeline.command_context import Context
     from dedup_job.report.progress import Progress
 
     settings, output = prepare_settings(config, options)
@@ -81,7 +81,7 @@ def undo(config: Path, run: str, yes: bool, dry_run: bool, **options: Any) -> in
       dedup-job undo -c shop.toml 20261123T021500-9f3c
     """
     from dedup_job.commands import undo as undoing
-    from dedup_job.pipeline.context import Context
+    from dedup_job.pipeline.command_context import Context
     from dedup_job.report.progress import Progress
 
     settings, output = prepare_settings(config, options)
@@ -123,9 +123,9 @@ def sync_target(config: Path, yes: bool, dry_run: bool, **options: Any) -> int:
     """
     from dedup_job.commands.outdated_decisions import compare_with_source
     from dedup_job.commands.sync import finish_interrupted, guard_vanished, preview_sync, sync
-    from dedup_job.pipeline.context import Context
+    from dedup_job.pipeline.command_context import Context
+    from dedup_job.report.changes_and_sync_results import ARCHIVED_NOTE
     from dedup_job.report.progress import Progress
-    from dedup_job.report.sync_results import ARCHIVED_NOTE
 
     settings, output = prepare_settings(config, options)
     accepted = consent_from(options)

@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from dedup_job.cli.command_group import commands
+from dedup_job.cli.after_run import ReportedRun
+from dedup_job.cli.all_commands import commands
 from dedup_job.cli.options import Number, common_options, file_options, prepare_settings, workers_option
 from dedup_job.cli.output import write_lines
-from dedup_job.cli.run_report import ReportedRun
 from dedup_job.errors import StateError, UsageError
 from dedup_job.pipeline.fork_server import preload_workers
 
@@ -32,8 +32,8 @@ def show_status(config: Path, runs: int, **options: Any) -> int:
       dedup-job status -c shop.toml
     """
     from dedup_job.commands import status
-    from dedup_job.pipeline.context import Context
-    from dedup_job.report import status_text as page
+    from dedup_job.pipeline.command_context import Context
+    from dedup_job.report import status_and_doctor_text as page
 
     settings, output = prepare_settings(config, options)
     with Context(settings) as context:
@@ -61,10 +61,10 @@ def show_history(config: Path, run: str | None, **options: Any) -> int:
     """
     settings, output = prepare_settings(config, options)
     from dedup_job.commands.history import count_records, list_runs, report_run
-    from dedup_job.pipeline.context import Context
+    from dedup_job.pipeline.command_context import Context
     from dedup_job.pipeline.job import observe_all
     from dedup_job.report.progress import Progress
-    from dedup_job.report.status_text import TABLE_HEADER, run_line
+    from dedup_job.report.status_and_doctor_text import TABLE_HEADER, run_line
 
     if run is None:
         if options["file"] or options["save_pairs"]:
@@ -141,7 +141,7 @@ def list_decided(config: Path, ids_only: bool, as_csv: bool, **options: Any) -> 
     """
     from dedup_job.commands.list import ListingQuery, list_decisions, parse_where
     from dedup_job.ledger.record_rows import Selection
-    from dedup_job.pipeline.context import Context
+    from dedup_job.pipeline.command_context import Context
     from dedup_job.report.decision_lines import CSV_COLUMNS
 
     settings, output = prepare_settings(config, options)
@@ -188,7 +188,7 @@ def export_decided(config: Path, path: Path, **options: Any) -> int:
     """
     settings, output = prepare_settings(config, options)
     from dedup_job.commands.export import export_clusters
-    from dedup_job.pipeline.context import Context
+    from dedup_job.pipeline.command_context import Context
     from dedup_job.report.progress import Progress
 
     with (
@@ -215,7 +215,7 @@ def show_group(config: Path, record: str, **options: Any) -> int:
       dedup-job group -c shop.toml 6650c1d2a1b2c3d4e5f60718
     """
     from dedup_job.commands.group import group
-    from dedup_job.pipeline.context import Context
+    from dedup_job.pipeline.command_context import Context
 
     settings, output = prepare_settings(config, options)
     with Context(settings) as context:
@@ -239,7 +239,7 @@ def why(config: Path, record: str, **options: Any) -> int:
       dedup-job why -c shop.toml 6650c1d2a1b2c3d4e5f60718
     """
     from dedup_job.commands.why import why as ask_why
-    from dedup_job.pipeline.context import Context
+    from dedup_job.pipeline.command_context import Context
     from dedup_job.report import decision_lines as page
 
     settings, output = prepare_settings(config, options)
@@ -277,7 +277,7 @@ def compare_records(config: Path, first: str, second: str, others: Path | None, 
     preload_workers(settings)
     from dedup_job.commands.compare import compare
     from dedup_job.config import load_settings, with_decisions_of
-    from dedup_job.pipeline.context import Context
+    from dedup_job.pipeline.command_context import Context
     from dedup_job.report import comparison_text as page
 
     if others is not None:
@@ -312,7 +312,7 @@ def find_texts(config: Path, file: Path, as_texts: bool, only_references: bool, 
     # Before the imports, so that the fork server loads its code at the same time.
     preload_workers(settings)
     from dedup_job.commands.find import find, read_lines
-    from dedup_job.pipeline.context import Context
+    from dedup_job.pipeline.command_context import Context
 
     has_errors = False
     try:
@@ -350,7 +350,7 @@ def show_changes(config: Path, content: bool, ids: Path | None, **options: Any) 
       dedup-job changes -c shop.toml --content --ids changed.jsonl
     """
     from dedup_job.commands.changes import changes
-    from dedup_job.pipeline.context import Context
+    from dedup_job.pipeline.command_context import Context
     from dedup_job.report.progress import Progress
 
     settings, output = prepare_settings(config, options)
@@ -388,7 +388,7 @@ def verify_target(config: Path, sample: int | None, state: Path | None, **option
       dedup-job verify -c shop.toml --sample 100000
     """
     from dedup_job.commands.verify import verify, verify_sample
-    from dedup_job.pipeline.context import Context
+    from dedup_job.pipeline.command_context import Context
     from dedup_job.report.progress import Progress
 
     if sample and state:

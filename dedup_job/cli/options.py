@@ -160,7 +160,7 @@ def file_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def consent_from(options: dict[str, Any]) -> Any:
     """Return the changes and guards that a person has accepted on the command line."""
     # Imported here, like most modules in this package: `--help` and usage errors need not wait a second.
-    from dedup_job.ledger.compatibility import Consent
+    from dedup_job.ledger.settings_fit_ledger import Consent
 
     return Consent(options.get("refilter", False), options.get("moved", False), options.get("allow", False))
 
@@ -200,7 +200,7 @@ def prepare_settings(config: Path, options: dict[str, Any]) -> tuple[Any, Output
 
 def load_reporting_settings(config: Path, options: dict[str, Any]) -> tuple[Any, Output]:
     """Read the settings of a command that saves a report, and check that the folder can be written."""
-    from dedup_job.report.files import check_folder
+    from dedup_job.report.output_files import check_folder
 
     settings, output = prepare_settings(config, options)
     if settings.report.directory is not None:

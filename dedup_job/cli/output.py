@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from dedup_job.errors import StorageFull
-from dedup_job.report.terminal import colour_text, has_colours, to_json_line
+from dedup_job.report.terminal_text import colour_text, has_colours, to_json_line
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from dedup_job.cli.command_group import commands
+from dedup_job.cli.after_run import ReportedRun, add_marks, publish_report, summary_text
+from dedup_job.cli.all_commands import commands
 from dedup_job.cli.options import (
     ALLOW_OPTION,
     common_options,
@@ -21,7 +22,6 @@ from dedup_job.cli.options import (
     rate_options,
     workers_option,
 )
-from dedup_job.cli.run_report import ReportedRun, add_marks, publish_report, summary_text
 from dedup_job.errors import UsageError
 from dedup_job.pipeline.fork_server import preload_workers
 
@@ -50,7 +50,7 @@ def estimate_run(config: Path, sample: int | None, **options: Any) -> int:
     settings, output = prepare_settings(config, options)
     preload_workers(settings)
     from dedup_job.commands.estimate import estimate
-    from dedup_job.pipeline.context import Context
+    from dedup_job.pipeline.command_context import Context
     from dedup_job.report.progress import Progress
 
     with (
@@ -93,8 +93,8 @@ def preview_run(
         raise UsageError("--adopt previews a backfill; leave out --fresh and --mode run")
     settings, output = load_reporting_settings(config, options)
     preload_workers(settings)
-    from dedup_job.commands.dry_run import DryRun, dry_run, expected_reads
-    from dedup_job.pipeline.context import Context
+    from dedup_job.commands.dry_run_report import DryRun, dry_run, expected_reads
+    from dedup_job.pipeline.command_context import Context
     from dedup_job.pipeline.job import observe_all
     from dedup_job.report.monitoring import MonitoredRun
     from dedup_job.report.progress import Progress
@@ -166,9 +166,9 @@ def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
             raise UsageError(f"--{option} needs a target; with [target] copy = false there is none")
     preload_workers(settings)
     from dedup_job.commands.backfill_and_run import decide
-    from dedup_job.commands.near_duplicate_numbers import compare_numbers
+    from dedup_job.commands.number_comparison import compare_numbers
     from dedup_job.commands.status import expected_records, ledger_progress
-    from dedup_job.pipeline.context import Context
+    from dedup_job.pipeline.command_context import Context
     from dedup_job.pipeline.job import observe_all
     from dedup_job.report.monitoring import MonitoredRun
     from dedup_job.report.number_comparison_result import COMPARED, NearPairs
@@ -213,7 +213,7 @@ def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
 def _adopt(settings: Any, options: dict[str, Any]) -> None:
     """Keep the target's own records, before the backfill decides the source's."""
     from dedup_job.commands.backfill_and_run import adopt
-    from dedup_job.pipeline.context import Context
+    from dedup_job.pipeline.command_context import Context
     from dedup_job.report.progress import Progress
 
     if settings.engine.kind == "spark":

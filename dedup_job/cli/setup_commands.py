@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dedup_job.cli.command_group import commands
+from dedup_job.cli.all_commands import commands
 from dedup_job.cli.options import CONFIG_OPTION, common_options, load_reporting_settings, output_options
 from dedup_job.cli.output import Output
 from dedup_job.errors import DedupError, UsageError
@@ -213,7 +213,7 @@ def examine(config: Path, **options: Any) -> int:
       dedup-job doctor -c shop.toml
     """
     from dedup_job.commands.doctor import doctor
-    from dedup_job.report import status_text as page
+    from dedup_job.report import status_and_doctor_text as page
     from dedup_job.report.progress import Progress
 
     # Not one worker: `doctor` says how many a run would start.
@@ -239,7 +239,7 @@ def compile_once(as_json: bool, **_: Any) -> int:
     """
     from dedup_job.errors import ConfigError, StorageFull
     from dedup_job.native.numba_compile import CACHE_FOLDER
-    from dedup_job.pipeline.compile_code import RECORDS, compile_code
+    from dedup_job.pipeline.compile_after_install import RECORDS, compile_code
     from dedup_job.report.progress import Progress
 
     # Other commands fall back to another folder, and lose only the time that it takes to compile.

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dedup_job.cli.command_group import commands
+from dedup_job.cli.all_commands import commands
 from dedup_job.cli.options import THRESHOLD_OPTION, common_options, prepare_settings, workers_option
 from dedup_job.errors import UsageError
 
@@ -40,8 +40,8 @@ def fit_idf(config: Path, output: Path, min_df: int, limit: int | None, **option
       dedup-job fit-idf -c shop.toml --output idf.txt
     """
     from dedup_job.commands.fit_idf import fit_idf as learn
-    from dedup_job.pipeline.context import Context
-    from dedup_job.report.files import check_folder
+    from dedup_job.pipeline.command_context import Context
+    from dedup_job.report.output_files import check_folder
     from dedup_job.report.progress import Progress
 
     settings, talk = prepare_settings(config, options)
@@ -82,9 +82,9 @@ def evaluate(config: Path, labels: Path, at: float, **options: Any) -> int:
     Example:
       dedup-job evaluate -c shop.toml --labels labels.csv
     """
-    from dedup_job.analysis import label_evaluation
+    from dedup_job.analysis import labelled_pairs
     from dedup_job.commands.evaluate import evaluate as judge
-    from dedup_job.pipeline.context import Context
+    from dedup_job.pipeline.command_context import Context
 
     settings, output = prepare_settings(config, options)
     try:
@@ -93,7 +93,7 @@ def evaluate(config: Path, labels: Path, at: float, **options: Any) -> int:
         raise UsageError(f"{labels}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise UsageError(f"{labels}: not a text file in UTF-8") from None
-    read = label_evaluation.read_pairs(lines, at)
+    read = labelled_pairs.read_pairs(lines, at)
     with Context(settings) as context:
         evaluation = judge(context, read)
     output.show(evaluation.as_text(), evaluation.as_json())
@@ -122,7 +122,7 @@ def tune(config: Path, sample: int, at: float, **options: Any) -> int:
       dedup-job tune -c shop.toml --sample 10000
     """
     from dedup_job.commands.tune import tune as try_shapes
-    from dedup_job.pipeline.context import Context
+    from dedup_job.pipeline.command_context import Context
     from dedup_job.report.progress import Progress
 
     settings, output = prepare_settings(config, options)

@@ -11,29 +11,29 @@ from functools import partial
 import numpy as np
 
 from dedup_job.fingerprint.preference_ranks import BEST
-from dedup_job.ledger.compatibility import Consent
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.run_history import RunId
+from dedup_job.ledger.settings_fit_ledger import Consent
 from dedup_job.mongo.ids import IdSet
 from dedup_job.mongo.pages import Window, prefetch
 from dedup_job.pipeline import job
-from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.command_context import Context
 from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
 from dedup_job.pipeline.guards import Guards, WarningList, stop_run
 from dedup_job.pipeline.job import Observe, commit_in_parts, make_plan
-from dedup_job.pipeline.load_prior_decisions import (
+from dedup_job.pipeline.prior_decisions_and_source_scan import (
     PriorDecisions,
     SourceScan,
     interrupted_runs,
     warn_missing_keepers,
 )
-from dedup_job.pipeline.skip_restored_and_long_ids import skip_records
-from dedup_job.pipeline.store_redecisions import (
+from dedup_job.pipeline.replacement_in_ledger import (
     LedgerDecisions,
     check_rights_to_replace,
     start_replacement,
 )
+from dedup_job.pipeline.skip_restored_and_long_ids import skip_records
 from dedup_job.records import ADOPT, UNIQUE, Action, Batch, Counts, Plan, Verdict
 from dedup_job.report.run_summary import RunSummary
 

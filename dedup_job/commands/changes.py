@@ -16,11 +16,11 @@ from dedup_job.mongo.archive import Archive
 from dedup_job.mongo.ids import IdSet
 from dedup_job.mongo.pages import Window
 from dedup_job.mongo.source import Source
-from dedup_job.pipeline.context import Context, require_head
+from dedup_job.pipeline.command_context import Context, require_head
 from dedup_job.records import NIGHTLY, OUTSIDE_SOURCE, VANISHED, Action, Plan
-from dedup_job.report.id_samples import AffectedRecords
+from dedup_job.report.changes_and_sync_results import ChangesResult
+from dedup_job.report.counts_with_ids import AffectedRecords
 from dedup_job.report.progress import Advance
-from dedup_job.report.sync_results import ChangesResult
 
 
 @dataclass(slots=True)

@@ -7,9 +7,9 @@ from typing import Any
 from dedup_job.analysis import pair_explanation
 from dedup_job.commands.record_lookup import find_record, group_json
 from dedup_job.errors import UsageError
-from dedup_job.ledger.compatibility import check_fits
+from dedup_job.ledger.settings_fit_ledger import check_fits
 from dedup_job.mongo.ids import extended
-from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.command_context import Context
 from dedup_job.report.differences import TextGap, TextPiece, cut_excerpt, diff_texts
 
 # Characters shown on each side of a difference.

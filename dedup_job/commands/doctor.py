@@ -17,21 +17,21 @@ from dedup_job.commands.estimate import estimate
 from dedup_job.commands.status import describe_lease
 from dedup_job.config import Settings
 from dedup_job.errors import DedupError, LeaseHeld, NotPermitted, StorageFull, Unreachable
-from dedup_job.ledger.compatibility import Consent
 from dedup_job.ledger.head import Head
-from dedup_job.mongo.client import RetryPolicy, connect
+from dedup_job.ledger.settings_fit_ledger import Consent
 from dedup_job.mongo.collection_checks import collation_of, expiring_index
+from dedup_job.mongo.connect_and_retry import RetryPolicy, connect
 from dedup_job.mongo.connection_string import read_address
 from dedup_job.mongo.pages import Window
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.server import COPY_INDEXES, NEEDS, RUN, Rights, Server, Users, free_bytes
-from dedup_job.pipeline.context import Context, find_head, first_records
+from dedup_job.pipeline.command_context import Context, find_head, first_records
 from dedup_job.pipeline.fork_server import fork_server
 from dedup_job.pipeline.guards import FIRST_RECORDS, UncheckedGuard, stop_run
 from dedup_job.pipeline.process_memory import available_bytes
 from dedup_job.pipeline.sample import read_sample
 from dedup_job.report.progress import Advance
-from dedup_job.report.terminal import format_bytes
+from dedup_job.report.terminal_text import format_bytes
 from dedup_job.spark.work_folder import check_work_folder
 from dedup_job.text.fields import TEXT, TextFields, count_field_kinds
 

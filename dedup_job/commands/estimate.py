@@ -26,7 +26,7 @@ from dedup_job.ledger.plan_format import COLUMNS, PlanId, StoredPlan, pack
 from dedup_job.mongo.pages import Window
 from dedup_job.mongo.source import Storage
 from dedup_job.pipeline import job
-from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.command_context import Context
 from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
 from dedup_job.pipeline.guards import UncheckedGuard, WarningList
 from dedup_job.pipeline.process_memory import family, peak_bytes, resident_bytes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from dedup_job.analysis.label_evaluation import Evaluation, JudgedPair, LabelledPair
+from dedup_job.analysis.labelled_pairs import Evaluation, JudgedPair, LabelledPair
 from dedup_job.analysis.match_conditions import distance, similarity
 from dedup_job.analysis.scores import TunedSettings
 from dedup_job.commands.record_lookup import find_versions
@@ -14,9 +14,9 @@ from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.index.texts_and_keepers import KeeperRefetch, Keepers
 from dedup_job.mongo.ids import extended, readings
 from dedup_job.pipeline import job
-from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.command_context import Context
 from dedup_job.records import Action, Batch, Fingerprints, RawIds, chunked
-from dedup_job.report.terminal import format_id
+from dedup_job.report.terminal_text import format_id
 
 IDS_AT_ONCE = 10_000
 # Both texts of a pair are in memory, so no keeper is ever re-fetched.

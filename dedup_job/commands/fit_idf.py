@@ -11,7 +11,7 @@ from dedup_job.errors import ConfigError
 from dedup_job.fingerprint.idf import compute_idf, write_idf
 from dedup_job.fingerprint.recipe import Resource
 from dedup_job.mongo.pages import Window
-from dedup_job.pipeline.context import Context, first_records
+from dedup_job.pipeline.command_context import Context, first_records
 from dedup_job.report.progress import Advance
 
 

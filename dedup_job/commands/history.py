@@ -7,11 +7,11 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
-from dedup_job.command_line import command_line
 from dedup_job.errors import UsageError
-from dedup_job.ledger.compatibility import check_fits, no_decisions_error
 from dedup_job.ledger.reader import LedgerReader
-from dedup_job.pipeline.context import Context
+from dedup_job.ledger.settings_fit_ledger import check_fits, no_decisions_error
+from dedup_job.pasteable_command import command_line
+from dedup_job.pipeline.command_context import Context
 from dedup_job.pipeline.job import Observe
 from dedup_job.records import REFERENCE, Batch, Counts
 from dedup_job.report.run_summary import RunSummary

@@ -12,7 +12,7 @@ from typing import Any
 
 from dedup_job import config
 from dedup_job.errors import StorageFull, UsageError
-from dedup_job.mongo.client import RetryPolicy, connect
+from dedup_job.mongo.connect_and_retry import RetryPolicy, connect
 from dedup_job.mongo.server import Catalog
 from dedup_job.recipe_from_settings import make_recipe
 from dedup_job.text.fields import TextFields, count_field_kinds, count_text_fields

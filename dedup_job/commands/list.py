@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from dedup_job.commands.history import check_not_undone, find_run
-from dedup_job.commands.near_duplicate_numbers import differ_in_numbers_only, summarize_texts
+from dedup_job.commands.number_comparison import differ_in_numbers_only, summarize_texts
 from dedup_job.commands.record_lookup import (
     fetch_duplicates,
     fetch_groups,
@@ -19,7 +19,7 @@ from dedup_job.commands.record_lookup import (
 from dedup_job.config import javascript_in, parse_filter
 from dedup_job.errors import UsageError
 from dedup_job.ledger.record_rows import RESTORED, DecisionRow, Selection
-from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.command_context import Context
 from dedup_job.report.decision_lines import ListedRecord
 
 

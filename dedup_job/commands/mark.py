@@ -6,18 +6,18 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from dedup_job.command_line import command_line
 from dedup_job.commands.undo import read_head, undo_origin
 from dedup_job.errors import ConfigError
-from dedup_job.ledger.compatibility import check_whole
 from dedup_job.ledger.head import Head, MarkProgress
 from dedup_job.ledger.plan_format import StoredPlan
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.run_history import RunId
+from dedup_job.ledger.settings_fit_ledger import check_whole
 from dedup_job.mongo.ids import IdSet, extended
 from dedup_job.mongo.mark_field import CHANGED, MarkComparison, Marks, make_mark
 from dedup_job.mongo.pages import prefetch
-from dedup_job.pipeline.context import Context
+from dedup_job.pasteable_command import command_line
+from dedup_job.pipeline.command_context import Context
 from dedup_job.records import OUTSIDE_SOURCE, Action, Plan
 from dedup_job.report.change_source_results import UNMARKABLE, MarkResult
 from dedup_job.report.progress import Advance

@@ -18,7 +18,7 @@ from dedup_job.ledger.overrides import copies
 from dedup_job.ledger.plan_format import PlanColumns, PlanId, StoredPlan
 from dedup_job.mongo.ids import IdSet, with_equals
 from dedup_job.mongo.pages import Window
-from dedup_job.pipeline.context import Context, require_head
+from dedup_job.pipeline.command_context import Context, require_head
 from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
 from dedup_job.records import (
     ADOPT,
@@ -33,9 +33,9 @@ from dedup_job.records import (
     Verdict,
     is_failure,
 )
-from dedup_job.report.id_samples import AffectedRecords
+from dedup_job.report.changes_and_sync_results import OutdatedCounts
+from dedup_job.report.counts_with_ids import AffectedRecords
 from dedup_job.report.progress import Advance
-from dedup_job.report.sync_results import OutdatedCounts
 
 DECIDED_BY_TEXT = (Action.UNIQUE, Action.DUPLICATE)
 

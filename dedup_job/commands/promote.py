@@ -23,14 +23,14 @@ from dedup_job.commands.promotion_checks import (
     is_source_in_place,
 )
 from dedup_job.errors import LeaseHeld, StateError
-from dedup_job.ledger.commit import Ledger
+from dedup_job.ledger.commit_plans import Ledger
 from dedup_job.ledger.promotion_state import DONE, RETURNING, Promotion
 from dedup_job.ledger.record_rows import left_row
 from dedup_job.ledger.run_history import RunId
 from dedup_job.mongo.copy_indexes import Indexes
 from dedup_job.mongo.ids import IdSet
 from dedup_job.mongo.pages import Window
-from dedup_job.mongo.rename_collections import NameTaken
+from dedup_job.mongo.rename_by_uuid import NameTaken
 from dedup_job.report.change_source_results import PromoteResult
 from dedup_job.report.progress import Advance
 

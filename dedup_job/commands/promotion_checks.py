@@ -9,30 +9,30 @@ from math import inf
 from typing import Any
 
 from dedup_job.audit.audit_context import AuditReader
-from dedup_job.command_line import command_line
 from dedup_job.commands.changes import Comparison, changes, compare_plans
 from dedup_job.commands.verify import verify
 from dedup_job.config import Settings
 from dedup_job.errors import ConfigError, LeaseHeld, StateError, UsageError, exit_code_of
-from dedup_job.ledger.commit import Ledger
-from dedup_job.ledger.compatibility import check_keeps_dropped, no_decisions_error
+from dedup_job.ledger.commit_plans import Ledger
 from dedup_job.ledger.head import Head, Origin
 from dedup_job.ledger.promotion_state import BEGUN, RETURNING, Promotion
 from dedup_job.ledger.run_history import RunId
-from dedup_job.mongo.client import RetryPolicy, connect
+from dedup_job.ledger.settings_fit_ledger import check_keeps_dropped, no_decisions_error
 from dedup_job.mongo.collection_checks import check_new_name, differing_options
+from dedup_job.mongo.connect_and_retry import RetryPolicy, connect
 from dedup_job.mongo.mark_field import MarkField
 from dedup_job.mongo.pages import BatchSize
-from dedup_job.mongo.rate_limit import Pace, Rates
-from dedup_job.mongo.rename_collections import Renamer
+from dedup_job.mongo.read_rate_limit import Pace, Rates
+from dedup_job.mongo.rename_by_uuid import Renamer
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.server import Rights
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
-from dedup_job.pipeline.context import Context, require_head
+from dedup_job.pasteable_command import command_line
+from dedup_job.pipeline.command_context import Context, require_head
 from dedup_job.records import CONFLICT, REFERENCE, VANISHED, Action
 from dedup_job.report.change_source_results import PromotePreview
-from dedup_job.report.id_samples import AffectedRecords
+from dedup_job.report.counts_with_ids import AffectedRecords
 from dedup_job.report.progress import Advance
 
 # Records with these verdicts are in the target.

@@ -10,12 +10,12 @@ from bson import encode
 
 from dedup_job.commands.find import read_lines
 from dedup_job.errors import UsageError
-from dedup_job.ledger.compatibility import check_fits, no_decisions_error
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.record_rows import DecisionRow
+from dedup_job.ledger.settings_fit_ledger import check_fits, no_decisions_error
 from dedup_job.mongo.ids import extended, readings
 from dedup_job.mongo.target import ReadOnlyTarget
-from dedup_job.pipeline.context import Context, RecordLookup
+from dedup_job.pipeline.command_context import Context, RecordLookup
 from dedup_job.records import Unchecked, chunked
 from dedup_job.text.fields import TextFields
 

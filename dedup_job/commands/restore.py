@@ -9,11 +9,10 @@ from typing import Any
 
 from bson import decode
 
-from dedup_job.command_line import command_line
 from dedup_job.commands.undo import read_head, undo_origin
 from dedup_job.commands.why import why as why_answer
 from dedup_job.errors import StateError, UsageError
-from dedup_job.ledger.commit import Ledger
+from dedup_job.ledger.commit_plans import Ledger
 from dedup_job.ledger.move_to_archive_and_back import ArchiveMoves
 from dedup_job.ledger.overrides import KEEP, Override
 from dedup_job.ledger.reader import LedgerReader
@@ -23,10 +22,11 @@ from dedup_job.mongo.archive import Archive
 from dedup_job.mongo.ids import SHOWABLE, extended, id_of, readings, selector, with_equals
 from dedup_job.mongo.mark_field import Marks
 from dedup_job.mongo.target import Target
-from dedup_job.pipeline.context import Context
+from dedup_job.pasteable_command import command_line
+from dedup_job.pipeline.command_context import Context
 from dedup_job.records import VANISHED, digest
 from dedup_job.report.progress import Advance
-from dedup_job.report.undo_results import RefusedRestore, RestoreResult
+from dedup_job.report.undo_and_restore_results import RefusedRestore, RestoreResult
 
 
 def restore(

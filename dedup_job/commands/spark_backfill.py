@@ -17,20 +17,20 @@ from dedup_job.config import Settings
 from dedup_job.errors import ConfigError
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.index.key_map_search import SEGMENT_BITS
-from dedup_job.ledger.commit import Ledger
-from dedup_job.ledger.compatibility import Consent
+from dedup_job.ledger.commit_plans import Ledger
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.keeper_versions import KeeperVersions
 from dedup_job.ledger.plan_format import PlanColumns
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.run_history import RunId
-from dedup_job.mongo.client import RetryPolicy, connect
+from dedup_job.ledger.settings_fit_ledger import Consent
+from dedup_job.mongo.connect_and_retry import RetryPolicy, connect
 from dedup_job.mongo.mark_field import MarkField
 from dedup_job.mongo.pages import MAX_KEY, BatchSize, Window
-from dedup_job.mongo.rate_limit import Pace, Rates
+from dedup_job.mongo.read_rate_limit import Pace, Rates
 from dedup_job.mongo.reference_collections import is_reference
 from dedup_job.mongo.source import Members, Source
-from dedup_job.pipeline.context import Context, make_reference
+from dedup_job.pipeline.command_context import Context, make_reference
 from dedup_job.pipeline.fingerprint_workers import Capacity
 from dedup_job.pipeline.guards import (
     FIRST_RECORDS,
@@ -40,18 +40,18 @@ from dedup_job.pipeline.guards import (
     stop_run,
 )
 from dedup_job.pipeline.job import Observe, commit_in_parts
-from dedup_job.pipeline.load_prior_decisions import interrupted_runs, read_reference_versions
-from dedup_job.pipeline.store_redecisions import check_rights_to_replace
+from dedup_job.pipeline.prior_decisions_and_source_scan import interrupted_runs, read_reference_versions
+from dedup_job.pipeline.replacement_in_ledger import check_rights_to_replace
 from dedup_job.records import BACKFILL, NIGHTLY, REFERENCE, Batch, Plan, RawIds, digest
 from dedup_job.report.run_summary import ReplacementCounts, RunSummary
-from dedup_job.spark.commit_verdicts import CommitJob, Committed, commit_verdicts
+from dedup_job.spark.check_and_commit_verdicts import CommitJob, Committed, commit_verdicts
 from dedup_job.spark.session import Cluster, named_errors, session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from dedup_job.spark.read_planned_verdicts import Phase
-    from dedup_job.spark.read_ranges import SourceRange
+    from dedup_job.spark.fingerprint_ranges import SourceRange
+    from dedup_job.spark.planned_verdicts import Phase
     from dedup_job.spark.stage_files import Stage, Work
 
 log = logging.getLogger("dedup_job")
@@ -277,7 +277,7 @@ class _Backfill:
 
     def _commit_verdicts(self, ledger: Ledger, head: Head, verdicts: Stage, guards: Guards) -> Committed:
         """Commit the planned verdicts that the ledger does not hold yet."""
-        from dedup_job.spark.read_planned_verdicts import Phase, chunks, first_of, rows, so_far, tables
+        from dedup_job.spark.planned_verdicts import Phase, chunks, first_of, rows, so_far, tables
 
         context, prefer = self.context, self.context.recipe.matching.prefer
         versions = read_reference_versions(ledger, head) if context.references else KeeperVersions()
@@ -350,7 +350,7 @@ class _Backfill:
         """
         from dedup_job.spark.arrow_columns import POSITION_BITS
         from dedup_job.spark.decision_stages import read_into
-        from dedup_job.spark.read_ranges import ExecutorFingerprinting, ranges, read
+        from dedup_job.spark.fingerprint_ranges import ExecutorFingerprinting, ranges, read
 
         context, limits = self.context, self.context.settings.limits
         if not head.is_empty:
@@ -402,7 +402,7 @@ def _mode_of(phase: Phase) -> str:
 
     With `[match] prefer`, duplicates are committed last, behind the watermark, like late arrivals.
     """
-    from dedup_job.spark.read_planned_verdicts import Phase
+    from dedup_job.spark.planned_verdicts import Phase
 
     return NIGHTLY if phase is Phase.DUPLICATES else BACKFILL
 

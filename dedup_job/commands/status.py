@@ -11,7 +11,7 @@ from dedup_job.commands.history import format_time, run_json
 from dedup_job.ledger.head import Head, Holder
 from dedup_job.ledger.reader import DECIDING, REPORTED
 from dedup_job.mongo.ids import extended
-from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.command_context import Context
 from dedup_job.records import BACKFILL, is_failure
 from dedup_job.report.progress import RunProgress
 from dedup_job.report.run_summary import LedgerProgress

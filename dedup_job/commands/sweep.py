@@ -10,19 +10,19 @@ from itertools import chain
 from dedup_job.commands.mark import dropped_rows, plans_from
 from dedup_job.commands.undo import read_head, undo_origin
 from dedup_job.errors import ConfigError, UsageError
-from dedup_job.ledger.compatibility import check_keeps_dropped, check_whole
 from dedup_job.ledger.head import Head, SweepProgress
 from dedup_job.ledger.keeper_versions import KeeperVersions
 from dedup_job.ledger.move_to_archive_and_back import ArchiveMoves
 from dedup_job.ledger.plan_format import StoredPlan
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.run_history import RunId
+from dedup_job.ledger.settings_fit_ledger import check_keeps_dropped, check_whole
 from dedup_job.mongo.archive import Archive
 from dedup_job.mongo.ids import IdSet, extended
 from dedup_job.mongo.mark_field import CHANGED
 from dedup_job.mongo.pages import prefetch
 from dedup_job.mongo.reference_collections import is_reference
-from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.command_context import Context
 from dedup_job.pipeline.guards import WarningList, check_swept_share, stop_run
 from dedup_job.records import ADOPT, digest
 from dedup_job.report.change_source_results import KEEPER, UNMOVABLE, SweepResult

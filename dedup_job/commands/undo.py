@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 
-from dedup_job.command_line import command_line
 from dedup_job.errors import UsageError
-from dedup_job.ledger.compatibility import check_whole, no_decisions_error
 from dedup_job.ledger.head import Head, Origin
 from dedup_job.ledger.run_history import RunId
+from dedup_job.ledger.settings_fit_ledger import check_whole, no_decisions_error
 from dedup_job.ledger.undo_run import UndoRun, check_newest, check_not_promoted, count_restored
-from dedup_job.pipeline.context import Context
+from dedup_job.pasteable_command import command_line
+from dedup_job.pipeline.command_context import Context
 from dedup_job.pipeline.job import Observe
 from dedup_job.records import ADOPT, OUTSIDE_SOURCE, RENEW, Batch, Counts
-from dedup_job.report.undo_results import UndoPreview, UndoResult
+from dedup_job.report.undo_and_restore_results import UndoPreview, UndoResult
 
 
 def undo(context: Context, run: str, observe: Observe) -> UndoResult:

@@ -39,7 +39,7 @@ from dedup_job.audit.sqlite_store import AuditDatabase, Position
 from dedup_job.ledger.record_rows import id_of_row
 from dedup_job.mongo.ids import id_of
 from dedup_job.mongo.pages import since
-from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.command_context import Context
 from dedup_job.records import ADOPT, BACKFILL, OUTSIDE_SOURCE, REFERENCE, chunked
 from dedup_job.report.progress import Advance
 

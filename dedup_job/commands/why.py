@@ -12,7 +12,7 @@ from dedup_job.ledger.overrides import Override
 from dedup_job.ledger.plan_format import StoredPlan
 from dedup_job.ledger.record_rows import id_of_row, keeper_of_row
 from dedup_job.mongo.ids import SHOWABLE, document, elements, extended, readings, with_equals
-from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.command_context import Context
 from dedup_job.records import ADOPT, digest
 
 

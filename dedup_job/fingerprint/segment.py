@@ -22,7 +22,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.fingerprint.segmenter_tables import (
+from dedup_job.fingerprint.segmenter_trie import (
     BEGIN,
     END,
     FIRST_HAN,
@@ -45,7 +45,7 @@ from dedup_job.fingerprint.segmenter_tables import (
     score_index,
 )
 from dedup_job.native.numba_compile import compiled, compiled_inline, prefetch
-from dedup_job.native.ragged_arrays import Ragged
+from dedup_job.native.ragged_and_growing_arrays import Ragged
 from dedup_job.text.code_points import CODE_POINT, encode_text
 
 Codes = npt.NDArray[np.uint32]

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from dedup_job.fingerprint.idf import SCALE, Idf
 from dedup_job.fingerprint.segment import Segmenter
-from dedup_job.fingerprint.term_hashes import (
+from dedup_job.fingerprint.term_hash_tables import (
     Codes,
     Hashes,
     Numbers,
@@ -29,7 +29,7 @@ from dedup_job.fingerprint.term_hashes import (
     hash_terms,
 )
 from dedup_job.native.numba_compile import compiled
-from dedup_job.native.ragged_arrays import Ragged
+from dedup_job.native.ragged_and_growing_arrays import Ragged
 from dedup_job.text.code_points import (
     CODE_POINT,
     LETTER_BIT,

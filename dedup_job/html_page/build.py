@@ -12,6 +12,7 @@ from pathlib import Path
 from dedup_job.analysis.match_conditions import SharedKeys
 from dedup_job.analysis.scores import wilson
 from dedup_job.errors import ConfigError
+from dedup_job.html_page.counts_and_samples import STEPS, PageSamples
 from dedup_job.html_page.page_data import (
     EstimatedCount,
     FieldValue,
@@ -23,17 +24,16 @@ from dedup_job.html_page.page_data import (
     ShownThreshold,
     WeightedLength,
 )
-from dedup_job.html_page.record_reader import RecordReader, RereadPair, RereadRecord, estimate_effect
-from dedup_job.html_page.samples import STEPS, PageSamples
+from dedup_job.html_page.reread_samples import RecordReader, RereadPair, RereadRecord, estimate_effect
 from dedup_job.mongo.ids import extended
-from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.command_context import Context
 from dedup_job.records import Batch, Plan
 from dedup_job.report.differences import cut_excerpt, diff_texts
-from dedup_job.report.files import check_file, replace_file
-from dedup_job.report.next_steps import NextStep, next_steps
+from dedup_job.report.output_files import check_file, replace_file
 from dedup_job.report.run_summary import RunSummary
-from dedup_job.report.sampled_duplicates import DuplicatePair, LargestGroups
-from dedup_job.report.terminal import format_id
+from dedup_job.report.sampled_pairs_and_groups import DuplicatePair, LargestGroups
+from dedup_job.report.steps_after_dry_run import NextStep, next_steps
+from dedup_job.report.terminal_text import format_id
 
 # Numbers of pairs, groups and field values on a page.
 PAIRS, GROUPS, PLACES = 200, 50, 40

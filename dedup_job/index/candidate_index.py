@@ -13,8 +13,8 @@ from dedup_job.index import key_map_search as _found
 from dedup_job.index.key_map import KeyMap, KeyRule
 from dedup_job.index.key_map_search import KEY_LOWER_BITS, SEGMENT_BITS, Queries, Simhashes, segment_of
 from dedup_job.native.numba_compile import compiled, compiled_inline
-from dedup_job.native.ragged_arrays import append_rows, ensure_capacity
-from dedup_job.thread_start import Threads, count_processors
+from dedup_job.native.ragged_and_growing_arrays import append_rows, ensure_capacity
+from dedup_job.threads_and_processors import Threads, count_processors
 
 Fingerprints = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.native.numba_compile import compiled, compiled_inline, prefetch
-from dedup_job.native.ragged_arrays import ensure_capacity
+from dedup_job.native.ragged_and_growing_arrays import ensure_capacity
 
 Digests = npt.NDArray[np.uint64]  # (n, 2)
 ShortDigests = npt.NDArray[np.uint32]  # (n, 3)

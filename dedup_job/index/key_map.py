@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dedup_job.index.key_map_memory import (
+from dedup_job.index.key_map_buckets import (
     LEAST_WIDTH,
     MOST_WIDTH,
     Flags,

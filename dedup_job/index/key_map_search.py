@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.index.key_map_memory import (
+from dedup_job.index.key_map_buckets import (
     FREE,
     TAGS_PER_WORD,
     Entries,

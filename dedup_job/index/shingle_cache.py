@@ -10,7 +10,7 @@ from itertools import count
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.native.ragged_arrays import Ragged
+from dedup_job.native.ragged_and_growing_arrays import Ragged
 
 Shingles = npt.NDArray[np.uint32]
 

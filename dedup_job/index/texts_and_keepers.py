@@ -18,7 +18,7 @@ from dedup_job.index.keeper_ids import KeeperIds
 from dedup_job.index.key_map_search import Queries, Simhashes
 from dedup_job.index.shingle_cache import ShingleCache, Shingles
 from dedup_job.index.similarity import ShingleSets, Sizes, set_sizes
-from dedup_job.native.ragged_arrays import Ragged, append_rows, ensure_capacity
+from dedup_job.native.ragged_and_growing_arrays import Ragged, append_rows, ensure_capacity
 from dedup_job.records import Fingerprints, PlanTexts, RawIds
 from dedup_job.text.code_points import offsets_of
 

@@ -15,23 +15,23 @@ from typing import Any
 import pymongo
 from pymongo.errors import PyMongoError
 
-from dedup_job.command_line import command_line
 from dedup_job.errors import DedupError, NotPermitted, StateError
-from dedup_job.ledger.compatibility import Consent, check_filter, check_fits, check_places, is_made_from
 from dedup_job.ledger.head import SECONDS, Head, HeadDocument, Holder, Origin
 from dedup_job.ledger.plan_format import PlanId
 from dedup_job.ledger.promotion_state import Promotion
 from dedup_job.ledger.reader import DECIDING, LedgerReader
 from dedup_job.ledger.record_rows import RowWriter
 from dedup_job.ledger.run_history import NEVER, RunId, RunRow
-from dedup_job.mongo.client import RetryPolicy
+from dedup_job.ledger.settings_fit_ledger import Consent, check_filter, check_fits, check_places, is_made_from
 from dedup_job.mongo.collection_checks import Places, check_same
+from dedup_job.mongo.connect_and_retry import RetryPolicy
 from dedup_job.mongo.copy_indexes import IndexRefused, build_indexes
 from dedup_job.mongo.ids import IdSet
 from dedup_job.mongo.lag_throttle import LagThrottle
+from dedup_job.pasteable_command import command_line
 from dedup_job.records import Counts
 from dedup_job.signals import SHUTDOWN
-from dedup_job.thread_start import Threads, start_thread
+from dedup_job.threads_and_processors import Threads, start_thread
 
 log = logging.getLogger("dedup_job")
 
@@ -110,7 +110,8 @@ class LeasedLedger(LedgerReader):
             if self.current_head.places:
                 changes |= NEVER
                 log.warning(
-                    "--moved was accepted; check the target and its ledger with: %s", command_line("verify")
+                    "--moved was accepted; check the target and its ledger with: %s",
+                    command_line("verify"),
                 )
         if changes:
             self.swap({}, changes)

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any, Self
 
 from dedup_job.errors import StateError, Unreachable
-from dedup_job.ledger.commit import Ledger
+from dedup_job.ledger.commit_plans import Ledger
 from dedup_job.ledger.head import SweepProgress
 from dedup_job.mongo.archive import Archive
 from dedup_job.mongo.target import REMOVAL_SECONDS

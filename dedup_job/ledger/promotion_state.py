@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from dedup_job.command_line import command_line
+from dedup_job.pasteable_command import command_line
 
 # The states: the collections are being renamed, have been renamed, or are being renamed back.
 BEGUN, DONE, RETURNING = "begun", "done", "returning"

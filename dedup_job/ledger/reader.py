@@ -16,7 +16,7 @@ from dedup_job.ledger.head import Head, HeadDocument
 from dedup_job.ledger.overrides import KEEP, Override
 from dedup_job.ledger.plan_format import PlanColumns, PlanId, StoredPlan, unpack, unpack_columns
 from dedup_job.ledger.record_rows import DecisionRow, Dependant, Selection, id_of_row, row_key, row_keys
-from dedup_job.mongo.client import RetryPolicy, named_errors
+from dedup_job.mongo.connect_and_retry import RetryPolicy, named_errors
 from dedup_job.mongo.id_lookup import Lookup
 from dedup_job.mongo.ids import SHOWABLE, id_of, portions, selector
 from dedup_job.mongo.pages import Pages, prefetch

@@ -9,10 +9,9 @@ from datetime import UTC, datetime
 from itertools import takewhile
 from typing import Any
 
-from dedup_job.command_line import command_line
 from dedup_job.errors import StateError, Unreachable, UsageError
 from dedup_job.ledger.apply_plan import ALTERED, is_as_judged
-from dedup_job.ledger.commit import Ledger
+from dedup_job.ledger.commit_plans import Ledger
 from dedup_job.ledger.head import Head, UndoProgress
 from dedup_job.ledger.move_to_archive_and_back import ArchiveMoves
 from dedup_job.ledger.overrides import PASS
@@ -29,6 +28,7 @@ from dedup_job.mongo.record_equality import is_unchanged
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
+from dedup_job.pasteable_command import command_line
 from dedup_job.records import (
     ADOPT,
     BACKFILL,

@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 from pymongo.collection import Collection
 from pymongo.errors import CollectionInvalid, OperationFailure
 
-from dedup_job.command_line import command_line
 from dedup_job.errors import ConfigError, NotPermitted, StateError, UsageError
 from dedup_job.mongo.retrying_collection import RetryingCollection
+from dedup_job.pasteable_command import command_line
 
 EXISTS = 48
 # Bytes of `database.collection`, by the server's limit.

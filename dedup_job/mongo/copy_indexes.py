@@ -10,7 +10,7 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.son import SON
 from pymongo.errors import OperationFailure
 
-from dedup_job.mongo.client import is_refused, name_of_refusal
+from dedup_job.mongo.connect_and_retry import is_refused, name_of_refusal
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.server import STANDALONE, Rights, kind_of_deployment
 

@@ -11,7 +11,7 @@ from typing import Any
 from pymongo.errors import OperationFailure
 
 from dedup_job.errors import UsageError
-from dedup_job.mongo.client import is_refused, name_of_refusal
+from dedup_job.mongo.connect_and_retry import is_refused, name_of_refusal
 from dedup_job.mongo.ids import id_of, portions, selector
 from dedup_job.mongo.pages import stored_ids
 from dedup_job.mongo.retrying_collection import RetryingCollection

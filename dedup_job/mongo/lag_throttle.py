@@ -11,7 +11,7 @@ from pymongo import MongoClient
 from pymongo.server_description import ServerDescription
 
 from dedup_job.errors import ConfigError
-from dedup_job.mongo.client import RetryPolicy, named_errors
+from dedup_job.mongo.connect_and_retry import RetryPolicy, named_errors
 from dedup_job.signals import SHUTDOWN
 
 # Interval of looking at the lag during a pause, and of saying in the log that the run is still paused.

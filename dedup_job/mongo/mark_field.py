@@ -28,7 +28,7 @@ from dedup_job.mongo.ids import (
     selector,
 )
 from dedup_job.mongo.pages import Pages
-from dedup_job.mongo.rate_limit import Pace
+from dedup_job.mongo.read_rate_limit import Pace
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.target import name_refusal, record_errors
 from dedup_job.mongo.unchanged_filters import RECORDS_IN_FILTER, filters, is_comparable, value_of_each

@@ -17,12 +17,12 @@ from bson.timestamp import Timestamp
 from pymongo.errors import OperationFailure
 
 from dedup_job.errors import ConfigError
-from dedup_job.mongo.client import is_refused, name_of_refusal
+from dedup_job.mongo.connect_and_retry import is_refused, name_of_refusal
 from dedup_job.mongo.ids import IdSet, has_nan, id_of, plain_nans, portions, selector
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.records import BACKFILL, OUTSIDE_SOURCE, RAW, RawIds
 from dedup_job.signals import SHUTDOWN
-from dedup_job.thread_start import Threads
+from dedup_job.threads_and_processors import Threads
 
 # The earliest time that an ObjectId can hold.
 BEGINNING_OF_TIME = datetime(1970, 1, 1, tzinfo=UTC)

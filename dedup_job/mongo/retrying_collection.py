@@ -13,7 +13,7 @@ from pymongo.database import Database
 from pymongo.read_preferences import Nearest, Primary, Secondary, SecondaryPreferred
 from pymongo.results import UpdateResult
 
-from dedup_job.mongo.client import RetryPolicy, named_errors
+from dedup_job.mongo.connect_and_retry import RetryPolicy, named_errors
 from dedup_job.records import RAW
 
 T = TypeVar("T")

@@ -9,8 +9,8 @@ from typing import Any, Self
 from pymongo import MongoClient
 
 from dedup_job.errors import NotPermitted
-from dedup_job.mongo.client import RetryPolicy, named_errors
 from dedup_job.mongo.collection_checks import LEDGER, OF_LEDGER
+from dedup_job.mongo.connect_and_retry import RetryPolicy, named_errors
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.records import RAW
 

@@ -13,11 +13,11 @@ from pymongo.collection import Collection
 from pymongo.read_preferences import Nearest, Primary, Secondary, SecondaryPreferred
 
 from dedup_job.errors import NotPermitted
-from dedup_job.mongo.client import RetryPolicy
+from dedup_job.mongo.connect_and_retry import RetryPolicy
 from dedup_job.mongo.id_lookup import Lookup
 from dedup_job.mongo.ids import id_of, value
 from dedup_job.mongo.pages import IDS, WHOLE, BatchSize, Pages, Window, named_filter_errors
-from dedup_job.mongo.rate_limit import Pace
+from dedup_job.mongo.read_rate_limit import Pace
 from dedup_job.mongo.retrying_collection import ReadMode, RetryingCollection
 from dedup_job.records import Batch
 

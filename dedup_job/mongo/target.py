@@ -14,7 +14,7 @@ from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.errors import BulkWriteError, OperationFailure, PyMongoError, WTimeoutError
 
-from dedup_job.mongo.client import PERMISSION, STORAGE, TRANSIENT_CODES, RetryPolicy
+from dedup_job.mongo.connect_and_retry import PERMISSION, STORAGE, TRANSIENT_CODES, RetryPolicy
 from dedup_job.mongo.id_lookup import Lookup
 from dedup_job.mongo.ids import id_of, plain_nans, selector
 from dedup_job.mongo.record_equality import has_dollar, has_empty_time, is_unchanged

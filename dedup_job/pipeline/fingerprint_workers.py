@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 from dedup_job.errors import NO_MEMORY, StorageFull
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.native.numba_compile import leave_out_scipy
-from dedup_job.pipeline import worker_process
-from dedup_job.pipeline.compile_code import ensure_compiled
+from dedup_job.pipeline import worker_tasks
+from dedup_job.pipeline.compile_after_install import ensure_compiled
 from dedup_job.pipeline.fork_server import fork_server
 from dedup_job.pipeline.pool import Pool, Work, WorkerLost
 from dedup_job.records import Batch, FingerprintedBatch, Fingerprints, chunked
@@ -68,14 +68,14 @@ class FingerprintWorkers:
 
     def fingerprint_batches(self, batches: Iterable[Batch]) -> Iterator[FingerprintedBatch]:
         """Yield each batch with its fingerprints, in order, while workers are busy with later batches."""
-        for batch, future in self._ahead(worker_process.work, batches):
+        for batch, future in self._ahead(worker_tasks.work, batches):
             yield batch, self._isolate_failures(batch.raws, future)
 
     def fingerprint(self, raws: Sequence[bytes]) -> Fingerprints:
         """Fingerprint some records before the batches that wait, on all workers, and wait for the answer."""
         share = max(1, math.ceil(len(raws) / self._capacity.workers))
         parts = list(chunked(raws, share)) or [raws]
-        futures = [self._submit(worker_process.work, part, is_urgent=True) for part in parts]
+        futures = [self._submit(worker_tasks.work, part, is_urgent=True) for part in parts]
         return Fingerprints.join(list(map(self._isolate_failures, parts, futures)))
 
     def count_terms(self, batches: Iterable[Batch]) -> Iterator[tuple[int, Counter[str]]]:
@@ -83,8 +83,8 @@ class FingerprintWorkers:
 
         A batch with a record that crashes its worker, or uses up its time, counts as empty.
         """
-        for batch, future in self._ahead(worker_process.count_terms, batches):
-            yield _outcome(future) or self._again(worker_process.count_terms, batch.raws) or (0, Counter())
+        for batch, future in self._ahead(worker_tasks.count_terms, batches):
+            yield _outcome(future) or self._again(worker_tasks.count_terms, batch.raws) or (0, Counter())
 
     def _ahead(self, work: Work[T], batches: Iterable[Batch]) -> Iterator[tuple[Batch, Future[T]]]:
         """Yield each batch with a future of the work on it, in order; later batches are submitted ahead."""
@@ -117,10 +117,10 @@ class FingerprintWorkers:
         if len(raws) > 1:
             middle = len(raws) // 2
             halves = [
-                (half, self._submit(worker_process.work, half)) for half in (raws[:middle], raws[middle:])
+                (half, self._submit(worker_tasks.work, half)) for half in (raws[:middle], raws[middle:])
             ]
             return Fingerprints.join([self._isolate_failures(*half) for half in halves])
-        return self._again(worker_process.work, raws) or self._recipe.unchecked(POISON, raws[0])
+        return self._again(worker_tasks.work, raws) or self._recipe.unchecked(POISON, raws[0])
 
     def _again(self, work: Work[T], raws: Sequence[bytes]) -> T | None:
         """Retry work in a fresh worker; return None if it crashes again, or uses up its time.

@@ -19,7 +19,7 @@ from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.mongo.ids import extended
 from dedup_job.records import Action, FingerprintedBatch, Plan, Unchecked, is_failure
 from dedup_job.report.decision_lines import compare_command
-from dedup_job.report.terminal import format_id
+from dedup_job.report.terminal_text import format_id
 from dedup_job.text.fields import TextFields, count_field_kinds, count_text_fields, value_kind
 
 # Records that are checked before any of them is decided.

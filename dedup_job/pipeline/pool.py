@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 
 from dedup_job.errors import NO_MEMORY, DedupError, StorageFull, is_shortage
 from dedup_job.fingerprint.recipe import Recipe
-from dedup_job.pipeline import worker_process
+from dedup_job.pipeline import worker_tasks
 from dedup_job.pipeline.process_memory import cpu_seconds
 from dedup_job.pipeline.worker_pipe import receive, send
-from dedup_job.thread_start import Threads, start_thread
+from dedup_job.threads_and_processors import Threads, start_thread
 
 # A busy worker that uses no processor time for this long is replaced.
 STALL_SECONDS = 30.0
@@ -35,7 +35,7 @@ MOST_LOST = 3
 
 # Exit codes of a process that its work may have caused.  The kernel sends SIGPROF when the processor time is
 # used up; the others are crashes.  C++ and Rust also abort when they get no memory, but `check_room` in
-# `worker_process` rules that out.  SIGKILL is not among them: it comes from the kernel when memory is short,
+# `worker_tasks` rules that out.  SIGKILL is not among them: it comes from the kernel when memory is short,
 # or from the watchdog.
 CAUSED_BY_WORK = frozenset(
     -number
@@ -309,7 +309,7 @@ def _serve(pipe: Connection, recipe: Recipe) -> None:
     """Run a worker: answer questions until the pipe is closed."""
     with suppress(OSError, EOFError):
         try:
-            worker_process.begin(recipe)
+            worker_tasks.begin(recipe)
             send(pipe, None)
             while True:
                 work, raws, seconds = receive(pipe)

@@ -39,7 +39,7 @@ from dedup_job.pipeline.job import (
     make_plan,
     make_verdicts,
 )
-from dedup_job.pipeline.redecision_queue import DroppedRecord, KeptRecord, LeavingRecord, RedecisionQueue
+from dedup_job.pipeline.replacement_queue import DroppedRecord, KeptRecord, LeavingRecord, RedecisionQueue
 from dedup_job.records import (
     CONFLICT,
     UNIQUE,

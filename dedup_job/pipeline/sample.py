@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dedup_job.errors import ConfigError
 from dedup_job.mongo.pages import Window
 from dedup_job.mongo.source import Storage
-from dedup_job.pipeline.context import Context, first_records
+from dedup_job.pipeline.command_context import Context, first_records
 from dedup_job.records import Batch
 
 # Records of a sample, if the caller gives no number.

@@ -21,7 +21,7 @@ def _load() -> None:
     from dedup_job.fingerprint.recipe import Matching, Reader, Recipe
     from dedup_job.native.numba_compile import leave_out_scipy
     from dedup_job.pipeline import process_memory
-    from dedup_job.pipeline.worker_process import fingerprints_of
+    from dedup_job.pipeline.worker_tasks import fingerprints_of
     from dedup_job.text.fields import TextFields
 
     process_memory.work_in_batches(LARGE)

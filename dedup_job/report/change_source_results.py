@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dedup_job.command_line import command_line
 from dedup_job.mongo.mark_field import CHANGED
 from dedup_job.mongo.spilled_id_list import IdList
-from dedup_job.report.id_samples import AffectedRecords, IdsByReason, id_lines, ids_json
+from dedup_job.pasteable_command import command_line
+from dedup_job.report.counts_with_ids import AffectedRecords, IdsByReason, id_lines, ids_json
 from dedup_job.report.run_summary import expiry_command
-from dedup_job.report.terminal import count_row, wrap_text
+from dedup_job.report.terminal_text import count_row, wrap_text
 
 # Reasons for a dropped record to have no mark, or to stay in the source.  All other reasons are refusals.
 UNMARKABLE, KEEPER, UNMOVABLE = "unmarkable", "keeper", "unmovable"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dedup_job.report.differences import describe_gap, mark_difference
-from dedup_job.report.terminal import fit_cell, format_id, hang, more_row, wrap_text
+from dedup_job.report.terminal_text import fit_cell, format_id, hang, more_row, wrap_text
 
 # Terms shown in a table.
 HEAVIEST = 15

@@ -10,11 +10,11 @@ from os.path import commonprefix
 from shlex import quote
 from typing import Any
 
-from dedup_job.command_line import command_line
 from dedup_job.ledger.record_rows import RESTORED, DecisionRow
 from dedup_job.mongo.ids import extended
+from dedup_job.pasteable_command import command_line
 from dedup_job.report.differences import TextGap, TextPiece, describe_gap, mark_difference
-from dedup_job.report.terminal import fit_cell, format_id, wrap_text
+from dedup_job.report.terminal_text import fit_cell, format_id, wrap_text
 
 # Characters shown of a text, and of these before the first difference of two texts.
 MAX_SHOWN, BEFORE = 80, 15

@@ -23,10 +23,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from dedup_job.config import Settings
 from dedup_job.errors import ConfigError, LeaseHeld, StorageFull, exit_code_of
 from dedup_job.records import Batch, Counts, Plan
-from dedup_job.report.files import check_folder
+from dedup_job.report.output_files import check_folder
 from dedup_job.report.progress import RunProgress
 from dedup_job.report.run_summary import LedgerProgress, RunSummary, peak_rss_mb
-from dedup_job.thread_start import Threads, start_thread
+from dedup_job.threads_and_processors import Threads, start_thread
 
 LAST_RUN = {
     "dedup_job_last_run_timestamp_seconds": "When the last run ended, successful or not.",

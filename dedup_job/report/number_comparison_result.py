@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dedup_job.records import Batch, Plan
-from dedup_job.report.sampled_duplicates import DuplicatePair, Reservoir, pair_json, pair_lines
-from dedup_job.report.terminal import wrap_text
+from dedup_job.report.sampled_pairs_and_groups import DuplicatePair, Reservoir, pair_json, pair_lines
+from dedup_job.report.terminal_text import wrap_text
 
 # Pairs that are compared: with 500, the share is known to about 4 % of all (95 % of the time).
 COMPARED = 500

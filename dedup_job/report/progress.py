@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from dedup_job.records import Batch, Counts, Plan
 from dedup_job.report.logs import is_interactive
-from dedup_job.report.terminal import format_duration
+from dedup_job.report.terminal_text import format_duration
 
 EVERY_SECONDS = 30.0
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from dedup_job.mongo.copy_indexes import Copied
 from dedup_job.records import Counts
-from dedup_job.report.terminal import count_row, join_counts, to_json_line, wrap_text
+from dedup_job.report.terminal_text import count_row, join_counts, to_json_line, wrap_text
 
 STATUS = Path("/proc/self/status")
 

@@ -13,8 +13,8 @@ from typing import Any, Protocol, Self
 
 from dedup_job.errors import StorageFull, UsageError
 from dedup_job.mongo.ids import extended
-from dedup_job.report.files import check_file
-from dedup_job.report.terminal import format_id, to_json_line
+from dedup_job.report.output_files import check_file
+from dedup_job.report.terminal_text import format_id, to_json_line
 
 # A reader of Parquet loads a row group at a time, and so does the writer.
 ROWS_OF_A_GROUP = 100_000

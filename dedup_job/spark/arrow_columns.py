@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dedup_job.fingerprint.preference_ranks import preference_keys
-from dedup_job.native.ragged_arrays import Ragged
+from dedup_job.native.ragged_and_growing_arrays import Ragged
 from dedup_job.records import Fingerprints
 
 # A record's `order` is one int64 that sorts like the source: the number of its range in the upper bits, and

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Final
 
 from dedup_job.records import Unchecked
-from dedup_job.text.html import DIGIT_BREAK, ElementSelection, extract_visible_text
+from dedup_job.text.parsed_html import DIGIT_BREAK, ElementSelection, extract_visible_text
 from dedup_job.text.simple_html import scan_texts
 
 MAX_ACCENTS: Final = 100

@@ -33,7 +33,7 @@ from dedup_job.commands.sweep import open_archive, sweep
 from dedup_job.config import load_settings
 from dedup_job.mongo.ids import id_of
 from dedup_job.mongo.unchanged_filters import filters
-from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.command_context import Context
 from dedup_job.records import chunked
 from scripts.bench.corpus import Mix, generate
 from scripts.bench.measure import (

@@ -25,7 +25,7 @@ from pymongo import MongoClient
 from dedup_job import config
 from dedup_job.commands.backfill_and_run import decide
 from dedup_job.mongo.pages import Window
-from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.command_context import Context
 from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
 from dedup_job.records import Batch, Fingerprints
 from scripts.bench.corpus import Mix, generate

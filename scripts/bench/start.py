@@ -30,7 +30,7 @@ from dedup_job.ledger.plan_format import PlanId, StoredPlan, pack
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.mongo.pages import Window, since
 from dedup_job.pipeline import process_memory
-from dedup_job.pipeline.load_prior_decisions import load_keepers
+from dedup_job.pipeline.prior_decisions_and_source_scan import load_keepers
 from dedup_job.records import BACKFILL, UNIQUE, Counts, Plan
 from dedup_job.text.fields import TextFields
 from scripts.bench.index import scattered

@@ -26,7 +26,7 @@ from pymongo.collection import Collection
 from dedup_job.ledger.earlier_decisions_on_disk import EarlierDecision, EarlierDecisions
 from dedup_job.mongo.ids import IdSet
 from dedup_job.records import UNIQUE, Action
-from dedup_job.report.id_samples import AffectedRecords
+from dedup_job.report.counts_with_ids import AffectedRecords
 from scripts.bench.measure import row, table
 from scripts.dev.local_mongod import LocalMongod
 

@@ -24,7 +24,7 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
 from dedup_job.cli import commands
-from dedup_job.cli.command_group import SECTIONS as SECTIONS_OF_COMMANDS
+from dedup_job.cli.all_commands import SECTIONS as SECTIONS_OF_COMMANDS
 from dedup_job.cli.options import Number
 from dedup_job.config import keys_of, section_model
 from dedup_job.fingerprint.preference_rule import PreferRule

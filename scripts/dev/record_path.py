@@ -23,7 +23,7 @@ import dedup_job
 from dedup_job import config
 from dedup_job.commands import backfill_and_run
 from dedup_job.pipeline import job
-from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.command_context import Context
 from dedup_job.records import Counts
 from tests.support.inline_engine import without_workers
 

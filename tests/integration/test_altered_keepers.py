@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dedup_job.ledger.commit import Ledger
+from dedup_job.ledger.commit_plans import Ledger
 from dedup_job.records import Counts
 from tests.support.foreign_targets import Killed, killed_at, rehearsed
 from tests.support.job import Job

@@ -12,7 +12,7 @@ from bson import ObjectId
 
 from dedup_job import config
 from dedup_job.commands.backfill_and_run import decide
-from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.command_context import Context
 from dedup_job.records import Counts
 from scripts.bench.corpus import generate, samples
 from tests.support.job import PROGRAM, RAW, Job

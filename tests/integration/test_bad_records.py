@@ -12,7 +12,7 @@ import pytest
 from bson import encode
 from bson.raw_bson import RawBSONDocument
 
-from dedup_job.pipeline import worker_process
+from dedup_job.pipeline import worker_tasks
 from scripts.bench.corpus import generate
 from tests.support import worker_faults
 from tests.support.job import RAW, ROOT, Job
@@ -91,7 +91,7 @@ def test_no_kind_of_bad_record_takes_much_memory_or_loses_the_end_of_its_text() 
 def test_a_record_that_takes_its_worker_down_is_copied_as_poison(
     job: Job, monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
-    monkeypatch.setattr(worker_process, "work", worker_faults.work)
+    monkeypatch.setattr(worker_tasks, "work", worker_faults.work)
     job.set("limits", record_seconds=0.5, batch_records=8)
     job.source.insert_many([{"_id": n, "text": f"第{n}段文字{TAIL}{chr(0x4E00 + n) * 20}"} for n in range(8)])
     job.source.insert_one({"_id": 3.5, "text": order})

@@ -14,8 +14,8 @@ from dedup_job import config
 from dedup_job.commands.changes import changes
 from dedup_job.ledger.record_rows import id_of_row, row_key
 from dedup_job.mongo.ids import as_field, document, elements, has_nan, id_of, plain_nans
-from dedup_job.pipeline.context import Context
-from dedup_job.report.id_samples import AffectedRecords
+from dedup_job.pipeline.command_context import Context
+from dedup_job.report.counts_with_ids import AffectedRecords
 from tests.support.bson_types import raw_ids, texts_as_records
 from tests.support.faulty_runs import install
 from tests.support.job import RAW, Job

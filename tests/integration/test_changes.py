@@ -13,8 +13,8 @@ from dedup_job.commands import verify
 from dedup_job.commands.changes import changes
 from dedup_job.commands.why import why
 from dedup_job.errors import ConfigError
-from dedup_job.pipeline.context import Context
-from dedup_job.report.sync_results import ChangesResult
+from dedup_job.pipeline.command_context import Context
+from dedup_job.report.changes_and_sync_results import ChangesResult
 from scripts.bench.corpus import generate
 from tests.support.job import Job
 from tests.support.sync_cases import up_to_date

@@ -19,7 +19,7 @@ from dedup_job import config
 from dedup_job.commands.compare import compare
 from dedup_job.commands.why import why
 from dedup_job.errors import ConfigError, UsageError
-from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.command_context import Context
 from scripts.bench.corpus import samples
 from scripts.dev.local_mongod import LocalMongod
 from tests.support.job import Job

@@ -9,7 +9,7 @@ from pymongo.read_preferences import ReadPreference
 
 from dedup_job.errors import ConfigError, Unreachable
 from dedup_job.mongo import connection_string
-from dedup_job.mongo.client import RetryPolicy, connect
+from dedup_job.mongo.connect_and_retry import RetryPolicy, connect
 from scripts.dev.local_mongod import SET_NAME, LocalMongod
 
 

@@ -11,7 +11,7 @@ from pymongo import IndexModel
 
 from dedup_job import config
 from dedup_job.mongo.copy_indexes import Copied
-from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.command_context import Context
 from dedup_job.report.run_summary import index_lines
 from tests.support import kill_in_process
 from tests.support.job import Job

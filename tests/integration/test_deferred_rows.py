@@ -15,7 +15,7 @@ from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.record_rows import RowWriter
 from dedup_job.ledger.run_history import RunId
 from dedup_job.mongo.ids import IdSet
-from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.command_context import Context
 from dedup_job.pipeline.job import Observe
 from dedup_job.records import Batch, Plan
 from tests.support.command_recorder import Recorder

@@ -12,7 +12,7 @@ from dedup_job import config
 from dedup_job.commands.estimate import estimate
 from dedup_job.errors import ConfigError
 from dedup_job.mongo.source import Source
-from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.command_context import Context
 from scripts.bench.corpus import generate
 from tests.support.job import PROGRAM, Job
 

@@ -17,12 +17,12 @@ from bson import Int64, ObjectId
 from pymongo import MongoClient
 
 from dedup_job import config
-from dedup_job.analysis.label_evaluation import LabelledPair, read_pairs
+from dedup_job.analysis.labelled_pairs import LabelledPair, read_pairs
 from dedup_job.analysis.sample_trials import TunedSample
 from dedup_job.commands.evaluate import evaluate
 from dedup_job.commands.tune import tune
 from dedup_job.errors import ConfigError
-from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.command_context import Context
 from scripts.bench.corpus import Mix, generate, samples
 from scripts.dev.local_mongod import LocalMongod
 from tests.support.job import ROOT, Job

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from dedup_job.errors import GuardStop
-from dedup_job.pipeline import worker_process
+from dedup_job.pipeline import worker_tasks
 from dedup_job.pipeline.fingerprint_workers import POISON
 from dedup_job.records import is_failure
 from tests.support import worker_faults
@@ -23,7 +23,7 @@ def poisoned(job: Job, monkeypatch: pytest.MonkeyPatch) -> Job:
     job.set("limits", batch_records=4)
     job.source.insert_many([{"_id": n, "text": text} for n, text in enumerate([A, CRASH, B, A, CRASH, B])])
     with monkeypatch.context() as patch:
-        patch.setattr(worker_process, "work", worker_faults.work)
+        patch.setattr(worker_tasks, "work", worker_faults.work)
         job.decide("backfill")
     assert exceptions(job) == {1: ("unchecked", "poison"), 4: ("unchecked", "poison")}
     return job
@@ -50,7 +50,7 @@ def test_what_the_job_failed_on_is_decided_by_an_apply(poisoned: Job) -> None:
 def test_what_the_job_fails_on_again_stays_a_copy_and_stops_nothing(
     poisoned: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_process, "work", worker_faults.work)
+    monkeypatch.setattr(worker_tasks, "work", worker_faults.work)
     poisoned.set("limits", max_failed_share=0)
     before = poisoned.outcome()
 
@@ -65,7 +65,7 @@ def test_what_the_job_fails_on_again_stays_a_copy_and_stops_nothing(
 def test_an_apply_stops_where_it_fails_on_records_that_were_judged_before(
     poisoned: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_process, "work", worker_faults.work)
+    monkeypatch.setattr(worker_tasks, "work", worker_faults.work)
     poisoned.set("limits", max_failed_share=0)
     poisoned.source.update_one({"_id": 0}, {"$set": {"text": f"CRASH {A}"}})
     with pytest.raises(GuardStop, match=r"the job failed on 1 of 4 records \(poison 1\)"):
@@ -84,7 +84,7 @@ def test_status_counts_what_the_job_failed_on(poisoned: Job) -> None:
 def test_a_run_that_fails_on_too_many_records_stops_before_it_copies_them(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_process, "work", worker_faults.work)
+    monkeypatch.setattr(worker_tasks, "work", worker_faults.work)
     job.set("limits", batch_records=2, max_failed_share=0.0001)  # one of 10,000
     job.source.insert_many([{"_id": n, "text": text} for n, text in enumerate([A, CRASH, B, A, CRASH, B])])
     for _ in range(2):

@@ -17,7 +17,7 @@ from dedup_job.commands.backfill_and_run import adopt as adopt_command
 from dedup_job.commands.changes import changes
 from dedup_job.errors import ConfigError, StateError
 from dedup_job.mongo.target import Target
-from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.command_context import Context
 from dedup_job.records import Counts
 from dedup_job.report.run_summary import RunSummary
 from tests.support.foreign_targets import rehearsed

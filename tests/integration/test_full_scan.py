@@ -8,10 +8,10 @@ import pytest
 
 from dedup_job import config
 from dedup_job.commands import status
-from dedup_job.commands.dry_run import DryRun, dry_run
+from dedup_job.commands.dry_run_report import DryRun, dry_run
 from dedup_job.mongo.source import Source
-from dedup_job.pipeline.context import Context
-from dedup_job.report.status_text import status_text
+from dedup_job.pipeline.command_context import Context
+from dedup_job.report.status_and_doctor_text import status_text
 from tests.support.aged_ledger import aged, head
 from tests.support.faulty_runs import install
 from tests.support.job import Job

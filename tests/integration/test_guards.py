@@ -8,11 +8,11 @@ import pytest
 
 from dedup_job import config
 from dedup_job.commands.backfill_and_run import decide
-from dedup_job.commands.dry_run import DryRun, dry_run
+from dedup_job.commands.dry_run_report import DryRun, dry_run
 from dedup_job.errors import GuardStop
-from dedup_job.ledger.compatibility import Consent
+from dedup_job.ledger.settings_fit_ledger import Consent
 from dedup_job.pipeline import guards
-from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.command_context import Context
 from dedup_job.report.run_summary import RunSummary
 from scripts.bench.corpus import generate
 from tests.support.faulty_runs import install

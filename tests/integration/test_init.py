@@ -9,7 +9,7 @@ import pytest
 
 from dedup_job import config
 from dedup_job.commands import init as commands
-from dedup_job.mongo.client import RetryPolicy
+from dedup_job.mongo.connect_and_retry import RetryPolicy
 from scripts.bench.corpus import generate
 from tests.support.console import Console
 from tests.support.faulty_runs import install

@@ -20,7 +20,7 @@ from dedup_job import config
 from dedup_job.cli import commands
 from dedup_job.commands.restore import restore
 from dedup_job.errors import DedupError, exit_code_of
-from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.command_context import Context
 from scripts.bench.corpus import Mix, generate
 from tests.support.job import Job
 from tests.support.text_pairs import LONG

@@ -12,7 +12,7 @@ from dedup_job import config
 from dedup_job.commands.backfill_and_run import adopt
 from dedup_job.errors import ConfigError
 from dedup_job.ledger import reader
-from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.command_context import Context
 from tests.support.faulty_runs import install
 from tests.support.job import Job
 from tests.support.kill_in_process import Died, Mortal, mortal

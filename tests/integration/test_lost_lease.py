@@ -17,12 +17,12 @@ from dedup_job.ledger.head import HeadDocument
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.record_rows import RowWriter
 from dedup_job.ledger.run_history import RunId
-from dedup_job.mongo import client
-from dedup_job.mongo.client import RetryPolicy
+from dedup_job.mongo import connect_and_retry
+from dedup_job.mongo.connect_and_retry import RetryPolicy
 from dedup_job.mongo.ids import IdSet
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.target import Target
-from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.command_context import Context
 from tests.support.job import RAW, Job
 
 TEXTS = (
@@ -190,7 +190,9 @@ def test_a_plan_that_another_process_keeps_changing_is_written_again_after_pause
     decide(context)
     tries, pauses = list[int](), list[str]()
     monkeypatch.setattr(EarlierPlans, "_swap_plan", lambda *_: bool(tries.append(1)))
-    monkeypatch.setattr(client.log, "warning", lambda *_, extra: pauses.append(extra["fields"]["fault"]))
+    monkeypatch.setattr(
+        connect_and_retry.log, "warning", lambda *_, extra: pauses.append(extra["fields"]["fault"])
+    )
     retry = RetryPolicy(1.0)
     earlier = EarlierPlans(lambda name: RetryingCollection(job.ledger(name), "the ledger", retry))
 

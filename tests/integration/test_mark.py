@@ -10,7 +10,7 @@ import pytest
 
 from dedup_job import config
 from dedup_job.commands.mark import mark
-from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.command_context import Context
 from tests.support.job import RAW, Job
 from tests.support.kill_in_process import commands_of, killed
 from tests.support.made_up_records import made_up_records, number_records

@@ -16,14 +16,14 @@ from dedup_job import config
 from dedup_job.commands import verify
 from dedup_job.commands.backfill_and_run import decide
 from dedup_job.commands.changes import changes
-from dedup_job.commands.dry_run import DryRun, dry_run
+from dedup_job.commands.dry_run_report import DryRun, dry_run
 from dedup_job.errors import StateError
-from dedup_job.ledger.compatibility import Consent
-from dedup_job.mongo.client import RetryPolicy
+from dedup_job.ledger.settings_fit_ledger import Consent
 from dedup_job.mongo.collection_checks import Places
+from dedup_job.mongo.connect_and_retry import RetryPolicy
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.source import Source
-from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.command_context import Context
 from dedup_job.report.run_summary import RunSummary
 from scripts.dev.local_mongod import LocalMongod
 from tests.support.aged_ledger import aged, head

@@ -211,8 +211,8 @@ def test_a_report_that_cannot_be_saved_is_in_the_object_of_the_failure(filled: J
     """Something takes the place of the directory while the run is on."""
     filled.set("report", directory="reports")
     program = (
-        "from dedup_job.report import files; from dedup_job.__main__ import main\n"
-        "files.check_folder = lambda directory, _: directory.write_text('')\nmain()"
+        "from dedup_job.report import output_files; from dedup_job.__main__ import main\n"
+        "output_files.check_folder = lambda directory, _: directory.write_text('')\nmain()"
     )
 
     done = filled.command("backfill", "--json", program=("-c", program))

@@ -12,11 +12,11 @@ import pytest
 
 from dedup_job import config
 from dedup_job.commands.backfill_and_run import adopt
-from dedup_job.commands.dry_run import DryRun, dry_run
+from dedup_job.commands.dry_run_report import DryRun, dry_run
 from dedup_job.errors import GuardStop, NotPermitted, StateError
 from dedup_job.mongo.target import Target
 from dedup_job.pipeline import guards
-from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.command_context import Context
 from dedup_job.recipe_from_settings import make_recipe
 from tests.support.inline_engine import without_workers
 from tests.support.job import Job

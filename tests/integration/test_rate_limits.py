@@ -11,9 +11,9 @@ import click
 import pytest
 
 from dedup_job import cli, config
-from dedup_job.mongo.rate_limit import Rates
-from dedup_job.pipeline import context
-from dedup_job.pipeline.context import Context
+from dedup_job.mongo.read_rate_limit import Rates
+from dedup_job.pipeline import command_context
+from dedup_job.pipeline.command_context import Context
 from tests.support.job import ROOT, Job
 from tests.support.waiting import HANG_SECONDS, becomes
 
@@ -56,7 +56,7 @@ def test_a_signal_ends_a_run_that_waits_for_its_pace(
 def test_the_command_line_goes_before_the_settings(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Rates] = []
     job.source.insert_one({})
-    monkeypatch.setattr(context, "Pace", lambda rates, pause: asked.append(rates))
+    monkeypatch.setattr(command_context, "Pace", lambda rates, pause: asked.append(rates))
     job.set("limits", max_docs_per_second=20, max_mb_per_second=3)
     settings = config.check_settings(job.tables, "test")
     for one in (settings, config.with_read_rates(settings, None, 0.5)):

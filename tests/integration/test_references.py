@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from dedup_job import config
-from dedup_job.commands.dry_run import DryRun, dry_run
-from dedup_job.pipeline.context import Context
+from dedup_job.commands.dry_run_report import DryRun, dry_run
+from dedup_job.pipeline.command_context import Context
 from scripts.bench.corpus import Mix, generate
 from tests.support.inline_engine import without_workers
 from tests.support.job import Job

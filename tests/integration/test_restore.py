@@ -13,8 +13,8 @@ from bson import ObjectId
 from dedup_job import config
 from dedup_job.commands import verify
 from dedup_job.errors import ConfigError, LeaseHeld, StateError, UsageError
-from dedup_job.pipeline.context import Context
-from dedup_job.report.undo_results import RestoreResult
+from dedup_job.pipeline.command_context import Context
+from dedup_job.report.undo_and_restore_results import RestoreResult
 from tests.support.job import RAW, Job
 from tests.support.kill_in_process import commands_of, killed
 from tests.support.restore_cases import TEXT, in_target, restore, why, with_two_copies

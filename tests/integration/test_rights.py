@@ -16,7 +16,7 @@ from pymongo.database import Database
 
 from dedup_job import config
 from dedup_job.commands.doctor import doctor
-from dedup_job.commands.dry_run import DryRun, dry_run
+from dedup_job.commands.dry_run_report import DryRun, dry_run
 from dedup_job.commands.find import find
 from dedup_job.commands.group import group
 from dedup_job.commands.list import ListingQuery, list_decisions
@@ -24,7 +24,7 @@ from dedup_job.commands.restore import restore
 from dedup_job.commands.undo import undo
 from dedup_job.errors import NotPermitted
 from dedup_job.ledger.record_rows import Selection
-from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.command_context import Context
 from scripts.bench.corpus import generate
 from scripts.dev.local_mongod import LocalMongod
 from tests.support.faulty_runs import install

@@ -21,7 +21,7 @@ from dedup_job import config
 from dedup_job.commands import spark_backfill
 from dedup_job.config import EngineSettings
 from dedup_job.errors import ConfigError, GuardStop, StorageFull, Unreachable
-from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.command_context import Context
 from dedup_job.pipeline.guards import FIRST_RECORDS
 from dedup_job.report.run_summary import RunSummary
 from dedup_job.spark.session import Cluster, session

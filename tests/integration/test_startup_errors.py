@@ -9,7 +9,7 @@ import pytest
 from dedup_job import config
 from dedup_job.commands.verify import verify
 from dedup_job.errors import ConfigError, UsageError
-from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.command_context import Context
 from tests.support.job import Job
 from tests.support.refusals import told
 

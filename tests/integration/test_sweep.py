@@ -344,7 +344,7 @@ def test_a_sweep_of_nearly_everything_is_stopped(job: Job, monkeypatch: pytest.M
     from dedup_job import config
     from dedup_job.commands.sweep import guard_share
     from dedup_job.errors import GuardStop
-    from dedup_job.pipeline.context import Context
+    from dedup_job.pipeline.command_context import Context
 
     with Context(config.check_settings(bare.tables, "test")) as context:
         guard_share(context, 0.5, is_noted=True)

@@ -25,9 +25,9 @@ from dedup_job.commands.backfill_and_run import adopt
 from dedup_job.commands.outdated_decisions import compare_with_source
 from dedup_job.commands.why import why
 from dedup_job.errors import LeaseHeld, NotPermitted, StateError, UsageError
-from dedup_job.mongo import client
-from dedup_job.mongo.job_client import JobClient
-from dedup_job.pipeline.context import Context
+from dedup_job.mongo import connect_and_retry
+from dedup_job.mongo.comments_and_time_limits import JobClient
+from dedup_job.pipeline.command_context import Context
 from scripts.bench.corpus import generate
 from scripts.dev.local_mongod import LocalMongod
 from tests.support.faulty_runs import install
@@ -240,7 +240,7 @@ def test_what_records_say_that_have_not_changed_is_in_the_target_at_every_moment
         def failed(self, event: monitoring.CommandFailedEvent) -> None:
             pass
 
-    monkeypatch.setattr(client, "JobClient", partial(JobClient, event_listeners=[Watch()]))
+    monkeypatch.setattr(connect_and_retry, "JobClient", partial(JobClient, event_listeners=[Watch()]))
     up_to_date(overtaken)
 
     assert writes.keys() == {"insert", "update", "delete"}

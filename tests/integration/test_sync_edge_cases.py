@@ -15,10 +15,10 @@ from dedup_job import config
 from dedup_job.commands import sync as syncing
 from dedup_job.commands.outdated_decisions import SourceComparison, compare_with_source
 from dedup_job.errors import LeaseHeld
-from dedup_job.mongo import client
-from dedup_job.mongo.job_client import JobClient
-from dedup_job.pipeline import load_prior_decisions
-from dedup_job.pipeline.context import Context
+from dedup_job.mongo import connect_and_retry
+from dedup_job.mongo.comments_and_time_limits import JobClient
+from dedup_job.pipeline import prior_decisions_and_source_scan
+from dedup_job.pipeline.command_context import Context
 from scripts.dev.local_mongod import LocalMongod
 from tests.support.faulty_runs import install
 from tests.support.job import Job
@@ -356,14 +356,14 @@ def test_a_run_that_was_at_work_during_the_comparison_ends_an_apply(
     fill(job, {5: A})
     found = list[SourceComparison]()
     with Context(config.check_settings(job.tables, "test")) as context:
-        check_keepers = load_prior_decisions.check_keepers
+        check_keepers = prior_decisions_and_source_scan.check_keepers
 
         def compare(*arguments: Any) -> None:
             found.append(compare_with_source(context, lambda number: None))
             check_keepers(*arguments)
 
         with monkeypatch.context() as patch:
-            patch.setattr(load_prior_decisions, "check_keepers", compare)
+            patch.setattr(prior_decisions_and_source_scan, "check_keepers", compare)
             job.decide("run")
         assert dropped(job) == {5: 1}
         with pytest.raises(LeaseHeld, match="changed this target during the comparison"):
@@ -425,7 +425,7 @@ def test_a_source_that_is_written_to_all_the_time_is_up_to_date_once_it_rests(
 
     for _ in range(4):
         with monkeypatch.context() as patch:
-            patch.setattr(client, "JobClient", partial(JobClient, event_listeners=[Busy()]))
+            patch.setattr(connect_and_retry, "JobClient", partial(JobClient, event_listeners=[Busy()]))
             up_to_date(job)
         # A record may have vanished and come back while it was decided.
         assert set(job.differences()) <= {"returned"}

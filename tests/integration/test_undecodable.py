@@ -11,7 +11,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.collection import Collection
 
 from dedup_job.mongo.ids import document, elements, extended, id_of, selector
-from dedup_job.report.terminal import format_id
+from dedup_job.report.terminal_text import format_id
 from tests.support.faulty_runs import install
 from tests.support.job import RAW, Job
 from tests.support.kill_in_process import killed

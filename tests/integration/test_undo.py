@@ -20,14 +20,14 @@ from pymongo import MongoClient, monitoring
 from dedup_job import __main__, config
 from dedup_job.commands import verify as verify_command
 from dedup_job.commands.backfill_and_run import adopt
-from dedup_job.commands.dry_run import DryRun, dry_run
+from dedup_job.commands.dry_run_report import DryRun, dry_run
 from dedup_job.commands.undo import preview_undo
 from dedup_job.commands.undo import undo as undo_command
 from dedup_job.commands.why import why
 from dedup_job.errors import ConfigError, LeaseHeld, NotPermitted, StateError, UsageError
 from dedup_job.ledger.plan_format import pack, unpack
 from dedup_job.mongo.target import REMOVAL_SECONDS, Target
-from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.command_context import Context
 from dedup_job.records import Counts
 from scripts.bench.corpus import generate
 from scripts.dev.local_mongod import LocalMongod

@@ -28,11 +28,11 @@ from dedup_job.commands import verify
 from dedup_job.errors import ConfigError, LeaseHeld, UsageError
 from dedup_job.ledger.overrides import Override
 from dedup_job.ledger.plan_format import pack, unpack
-from dedup_job.mongo.client import RetryPolicy
+from dedup_job.mongo.connect_and_retry import RetryPolicy
 from dedup_job.mongo.ids import id_of, value
 from dedup_job.mongo.pages import BatchSize, Pages
 from dedup_job.mongo.retrying_collection import RetryingCollection
-from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.command_context import Context
 from dedup_job.records import UNIQUE, Action, Plan, Verdict
 from scripts.bench.corpus import generate
 from scripts.dev.local_mongod import LocalMongod

@@ -15,10 +15,10 @@ from pymongo import MongoClient, WriteConcern
 from pymongo.read_concern import ReadConcern
 
 from dedup_job import config
-from dedup_job.commands.dry_run import DryRun, dry_run
+from dedup_job.commands.dry_run_report import DryRun, dry_run
 from dedup_job.errors import NotPermitted, StorageFull, Unreachable
 from dedup_job.mongo.collection_checks import OF_LEDGER
-from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.command_context import Context
 from scripts.bench.corpus import generate
 from scripts.dev.local_replica_set import LocalReplicaSet, Member
 from tests.support.elections import elections

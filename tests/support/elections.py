@@ -28,7 +28,7 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from dedup_job.ledger.reader import LedgerReader
-from dedup_job.mongo.client import RetryPolicy
+from dedup_job.mongo.connect_and_retry import RetryPolicy
 from scripts.bench.corpus import generate
 from scripts.dev.local_replica_set import LocalReplicaSet
 from tests.support.job import ROOT, Job

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pymongo import monitoring
 
-from dedup_job.mongo import client
-from dedup_job.mongo.job_client import JobClient
+from dedup_job.mongo import connect_and_retry
+from dedup_job.mongo.comments_and_time_limits import JobClient
 from tests.support.inline_engine import without_workers
 
 Action = Callable[[monitoring.CommandStartedEvent], object]
@@ -58,7 +58,7 @@ def install(monkeypatch: pytest.MonkeyPatch, *listeners: Any) -> None:
     """
     without_workers(monkeypatch.setattr)
     listening = functools.partial(JobClient, event_listeners=listeners)
-    monkeypatch.setattr(client, "JobClient", listening)
+    monkeypatch.setattr(connect_and_retry, "JobClient", listening)
     log = logging.getLogger("dedup_job")
     for name in ("handlers", "propagate", "level"):
         monkeypatch.setattr(log, name, getattr(log, name))

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from dedup_job import config
-from dedup_job.commands.dry_run import DryRun, dry_run
-from dedup_job.pipeline.context import Context
+from dedup_job.commands.dry_run_report import DryRun, dry_run
+from dedup_job.pipeline.command_context import Context
 from dedup_job.records import Counts
 from tests.support.job import Job
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Recipe
-from dedup_job.pipeline import fingerprint_workers, fork_server, worker_process
+from dedup_job.pipeline import fingerprint_workers, fork_server, worker_tasks
 from dedup_job.pipeline.pool import Work
 
 
@@ -17,7 +17,7 @@ class InlinePool:
     """Does a pool's work immediately, in this process."""
 
     def __init__(self, recipe: Recipe, _workers: int, _context: object) -> None:
-        vars(worker_process)["_fingerprinter"] = _fingerprinter(recipe)
+        vars(worker_tasks)["_fingerprinter"] = _fingerprinter(recipe)
 
     def submit(self, work: Work[Any], raws: Sequence[bytes], _seconds: float, **_: bool) -> Future[Any]:
         """Return a future with the result or the error."""

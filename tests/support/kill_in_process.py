@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import pytest
 from pymongo import monitoring
 
-from dedup_job.mongo import client
-from dedup_job.mongo.job_client import JobClient
+from dedup_job.mongo import connect_and_retry
+from dedup_job.mongo.comments_and_time_limits import JobClient
 from tests.support.job import Job
 
 COUNTED = {"find", "insert", "update", "delete", "findAndModify", "listCollections", "aggregate"}
@@ -68,7 +68,7 @@ def mortal(listener: monitoring.CommandListener) -> Iterator[None]:
             made = JobClient(*arguments, **options, event_listeners=[listener])
             return connections.enter_context(made)
 
-        patch.setattr(client, "JobClient", connect)
+        patch.setattr(connect_and_retry, "JobClient", connect)
         yield
 
 

@@ -29,7 +29,7 @@ from bson.raw_bson import RawBSONDocument
 
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.mongo.ids import document, elements
-from dedup_job.pipeline import worker_process
+from dedup_job.pipeline import worker_tasks
 from tests.support.recipes import recipe_of
 
 TAIL = "此句写在最后仍须读到。"
@@ -417,7 +417,7 @@ def measure(poison: Poison) -> dict[str, Any]:
     if not child:
         os.close(reading)
         resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
-        prints = worker_process.work([raw])
+        prints = worker_tasks.work([raw])
         used = resource.getrusage(resource.RUSAGE_SELF)
         seen = prints.reasons[0] or recipe().reader.text(raw)[-len(TAIL) :]
         values = {
@@ -438,8 +438,8 @@ def measure(poison: Poison) -> dict[str, Any]:
 
 if __name__ == "__main__":
     wanted = set(sys.argv[1:])
-    worker_process.begin(recipe())
-    worker_process.work([RawBSONDocument(encode({"_id": 1, "text": "热身"})).raw])
+    worker_tasks.begin(recipe())
+    worker_tasks.work([RawBSONDocument(encode({"_id": 1, "text": "热身"})).raw])
     idle = measure(Poison("idle", UNIQUE, lambda: encode({"_id": 1, "text": "热身"})))
     for one in kinds():
         if not wanted or one.name in wanted:

@@ -8,8 +8,8 @@ from typing import Any
 from dedup_job import config
 from dedup_job.commands.restore import restore as restore_command
 from dedup_job.commands.why import why as why_command
-from dedup_job.pipeline.context import Context
-from dedup_job.report.undo_results import RestoreResult
+from dedup_job.pipeline.command_context import Context
+from dedup_job.report.undo_and_restore_results import RestoreResult
 from tests.support.job import Job
 
 TEXT = "".join(chr(Random(n).randrange(0x4E00, 0x9000)) for n in range(60))

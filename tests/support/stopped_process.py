@@ -14,8 +14,8 @@ import pytest
 from pymongo import monitoring
 
 from dedup_job.ledger import head, leased_ledger
-from dedup_job.mongo import client
-from dedup_job.mongo.job_client import JobClient
+from dedup_job.mongo import connect_and_retry
+from dedup_job.mongo.comments_and_time_limits import JobClient
 from tests.support.kill_in_process import COUNTED
 
 Event = monitoring.CommandStartedEvent
@@ -68,7 +68,7 @@ def stopped(
     with pytest.MonkeyPatch.context() as patch:
 
         def others(event: Event) -> None:
-            patch.setattr(client, "JobClient", JobClient)
+            patch.setattr(connect_and_retry, "JobClient", JobClient)
             meanwhile(event)
 
         sleeper = Sleeper(is_time, others)
@@ -76,7 +76,7 @@ def stopped(
         def connect(*arguments: Any, **options: Any) -> JobClient:
             return JobClient(*arguments, **options, event_listeners=[sleeper])
 
-        patch.setattr(client, "JobClient", connect)
+        patch.setattr(connect_and_retry, "JobClient", connect)
         try:
             work()
         finally:

@@ -8,7 +8,7 @@ from dedup_job import config
 from dedup_job.commands.restore import restore as restore_records
 from dedup_job.commands.sweep import open_archive
 from dedup_job.commands.sweep import sweep as move_records
-from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.command_context import Context
 from dedup_job.report.change_source_results import SweepResult
 from tests.support.job import RAW, Job
 

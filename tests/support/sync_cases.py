@@ -8,8 +8,8 @@ from typing import Any
 from dedup_job import config
 from dedup_job.commands import sync as syncing
 from dedup_job.commands.outdated_decisions import compare_with_source
-from dedup_job.pipeline.context import Context
-from dedup_job.report.sync_results import SyncResult
+from dedup_job.pipeline.command_context import Context
+from dedup_job.report.changes_and_sync_results import SyncResult
 from tests.support.job import Job
 from tests.support.restore_cases import restore
 from tests.support.undo_cases import OTHERS

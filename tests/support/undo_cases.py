@@ -9,8 +9,8 @@ from dedup_job import config
 from dedup_job.commands import verify
 from dedup_job.commands import verify as verify_command
 from dedup_job.commands.undo import undo as undo_command
-from dedup_job.pipeline.context import Context
-from dedup_job.report.undo_results import UndoResult
+from dedup_job.pipeline.command_context import Context
+from dedup_job.report.undo_and_restore_results import UndoResult
 from tests.support.job import Job
 from tests.support.kill_in_process import killed_after_setting
 

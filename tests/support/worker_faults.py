@@ -14,13 +14,13 @@ from pathlib import Path
 
 from bson import decode
 
-from dedup_job.pipeline import worker_process
+from dedup_job.pipeline import worker_tasks
 from dedup_job.records import Fingerprints
 
 # Seconds; no test waits this long unless something hangs.
 LONG = 60.0
 
-_work, _count_terms = worker_process.work, worker_process.count_terms
+_work, _count_terms = worker_tasks.work, worker_tasks.count_terms
 
 
 def work(raws: Sequence[bytes]) -> Fingerprints:

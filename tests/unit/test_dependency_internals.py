@@ -27,10 +27,10 @@ from pymongo.read_preferences import Secondary
 from pymongo.server_description import ServerDescription
 
 from dedup_job.fingerprint.idf import jieba_idf_path
-from dedup_job.fingerprint.jieba_tables import jieba_folder
+from dedup_job.fingerprint.jieba_to_trie import jieba_folder
 from dedup_job.html_page import charts
 from dedup_job.index.similarity import jaccard
-from dedup_job.mongo.client import NO_SECONDARY, members_answer
+from dedup_job.mongo.connect_and_retry import NO_SECONDARY, members_answer
 from dedup_job.mongo.connection_string import describe_failure
 from dedup_job.native.numba_compile import CACHE_FOLDER, compiled_helper, compiled_inline, popcount, prefetch
 from dedup_job.records import Counts
@@ -42,7 +42,7 @@ PACKAGE = Path(__file__).parents[2] / "dedup_job"
 
 # Names that other packages keep to themselves, and where they are used.  Each has a test here.
 PRIVATE = {
-    ("mongo/client.py", "_shutdown_resources"),
+    ("mongo/connect_and_retry.py", "_shutdown_resources"),
     ("native/numba_compile.py", "_nrt"),
     # `tests/unit/spark/test_session.py` looks after it.
     ("spark/session.py", "_origin"),
@@ -147,7 +147,7 @@ def test_numba_keeps_machine_code_in_the_folder_that_it_is_told() -> None:
 def test_numba_loads_no_scipy_when_told_so() -> None:
     program = """
         import sys
-        from dedup_job.native.ragged_arrays import Ragged
+        from dedup_job.native.ragged_and_growing_arrays import Ragged
         from dedup_job.native.numba_compile import leave_out_scipy
         if sys.argv[1] == "leave out":
             leave_out_scipy()
@@ -195,7 +195,7 @@ def test_the_driver_tells_whether_a_set_lacks_only_its_primary() -> None:
     told = [members_answer(ServerSelectionTimeoutError(f"[{one!r}]")) for one in (seen, unseen)]
     assert told == [True, False], (
         f"{PYMONGO} writes `ServerDescription` otherwise: a run does not wait for an election "
-        f"when it begins; see members_answer in mongo/client.py. It wrote: {seen!r}"
+        f"when it begins; see members_answer in mongo/connect_and_retry.py. It wrote: {seen!r}"
     )
 
 
@@ -207,14 +207,15 @@ def test_the_driver_names_the_read_preference_that_no_member_fits(mongo_uri: str
             client.admin.command("ping", read_preference=Secondary(max_staleness=90))
     assert NO_SECONDARY.search(str(caught.value)), (
         f"{PYMONGO} writes otherwise that no member fits a read preference: a run without such a "
-        f"secondary has another message; see NO_SECONDARY in mongo/client.py. It wrote: {caught.value}"
+        f"secondary has another message; see NO_SECONDARY in mongo/connect_and_retry.py. It wrote: "
+        f"{caught.value}"
     )
 
 
 # A process that waits for threads of the driver as it ends says so.
 ENDS = """
 import sys, threading
-from dedup_job.mongo.client import connect
+from dedup_job.mongo.connect_and_retry import connect
 connect(sys.argv[1], "source").close()
 threading.Thread.join = lambda *_: print("waits")
 """
@@ -224,7 +225,7 @@ def test_a_process_ends_without_waiting_for_the_threads_of_the_driver(mongo_uri:
     done = subprocess.run([sys.executable, "-c", ENDS, mongo_uri], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), (
         f"{PYMONGO} waits for its threads when a process ends, under another name than "
-        "`_shutdown_resources`: each command takes up to half a second longer; see mongo/client.py"
+        "`_shutdown_resources`: each command takes up to half a second longer; see mongo/connect_and_retry.py"
     )
 
 
@@ -243,11 +244,11 @@ def test_jieba_has_its_tables_where_they_are_looked_for() -> None:
     files = [folder / "dict.txt", *((folder / "finalseg").glob("prob_[set]*.py")), jieba_idf_path()]
     assert len(files) == 5, (
         f"jieba {version('jieba')} has no Markov model in {folder / 'finalseg'}: nothing can be decided; see "
-        "fingerprint/jieba_tables.py"
+        "fingerprint/jieba_to_trie.py"
     )
     assert all(file.is_file() for file in files), (
         f"jieba {version('jieba')} does not have all of {files}: nothing can be decided; see "
-        "fingerprint/jieba_tables.py and fingerprint/idf.py"
+        "fingerprint/jieba_to_trie.py and fingerprint/idf.py"
     )
 
 

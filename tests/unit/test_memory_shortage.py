@@ -18,7 +18,7 @@ UNDER_LIMITS = """
 import json, os, resource, sys
 from pathlib import Path
 from bson import encode
-from dedup_job.pipeline import worker_process as worker
+from dedup_job.pipeline import worker_tasks as worker
 from dedup_job.mongo.ids import document
 from dedup_job.mongo.ids import elements
 from tests.support.recipes import recipe_of

@@ -11,7 +11,7 @@ import pytest
 
 from dedup_job import signals
 from dedup_job.errors import Stopped
-from dedup_job.mongo.client import RetryPolicy
+from dedup_job.mongo.connect_and_retry import RetryPolicy
 from dedup_job.signals import ShutdownRequest
 from tests.support.waiting import HANG_SECONDS
 
@@ -21,7 +21,7 @@ def flag(monkeypatch: pytest.MonkeyPatch) -> Iterator[ShutdownRequest]:
     """Give a flag of its own that SIGINT sets."""
     flag = ShutdownRequest()
     before = signal.signal(signal.SIGINT, flag.set)
-    monkeypatch.setattr("dedup_job.mongo.client.SHUTDOWN", flag)
+    monkeypatch.setattr("dedup_job.mongo.connect_and_retry.SHUTDOWN", flag)
     yield flag
     signal.signal(signal.SIGINT, before)
 

@@ -22,7 +22,7 @@ from dedup_job.analysis.pair_explanation import (
 from dedup_job.commands.compare import LONGEST, describe_differences
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.report.comparison_text import HEAVIEST, comparison_text
-from dedup_job.report.terminal import WIDTH
+from dedup_job.report.terminal_text import WIDTH
 from scripts.bench.corpus import samples
 from tests.support.recipes import recipe_of
 from tests.support.text_pairs import LONG, OTHER, RECIPES, made, raw

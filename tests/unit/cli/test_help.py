@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from dedup_job.cli import commands
-from dedup_job.cli.command_group import SECTIONS
+from dedup_job.cli.all_commands import SECTIONS
 
 # The commands that start as many worker processes as the settings say.
 WITH_WORKERS = {"backfill", "run", "report", "history", "estimate", "sync", "tune", "evaluate", "fit-idf"}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup_job.fingerprint.idf import SCALE, Idf, compute_idf, jieba_idf_path, read_idf, write_idf
-from dedup_job.fingerprint.term_hashes import hash_strings
+from dedup_job.fingerprint.term_hash_tables import hash_strings
 
 TEXTS = st.lists(st.lists(st.sampled_from("abcdefg"), min_size=1, max_size=6), min_size=1, max_size=12)
 

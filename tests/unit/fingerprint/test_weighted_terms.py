@@ -13,16 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup_job.fingerprint.idf import SCALE, Idf, idf_weights
-from dedup_job.fingerprint.jieba_tables import load_tables
+from dedup_job.fingerprint.jieba_to_trie import load_tables
 from dedup_job.fingerprint.segment import Segmenter
-from dedup_job.fingerprint.term_hashes import hash_strings
+from dedup_job.fingerprint.term_hash_tables import hash_strings
 from dedup_job.fingerprint.weighted_terms import (
     TF_LIMIT,
     TermFinder,
     TermRule,
     term_frequency_weights,
 )
-from dedup_job.native.ragged_arrays import Ragged
+from dedup_job.native.ragged_and_growing_arrays import Ragged
 from dedup_job.text.code_points import CODE_POINT, encode_lower_case
 
 CHINESE = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")

@@ -14,7 +14,7 @@ from dedup_job.ledger.earlier_decisions_on_disk import EarlierDecision, EarlierD
 from dedup_job.mongo import spilled_id_list
 from dedup_job.mongo.spilled_id_list import IdList
 from dedup_job.records import CONFLICT, UNIQUE, UNIQUE_INDEX, Action, Verdict
-from dedup_job.report.id_samples import MOST_LISTED, AffectedRecords
+from dedup_job.report.counts_with_ids import MOST_LISTED, AffectedRecords
 
 IDS = [encode({"_id": value}) for value in (7, "a", {"n": 1.0}, "b" * 3_000, b"\0")]
 MISSING = Verdict(Action.UNCHECKED, "missing")

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from pymongo.errors import AutoReconnect
 
 from dedup_job.errors import ConfigError, Unreachable
-from dedup_job.mongo import client as the_client
-from dedup_job.mongo.client import RetryPolicy, connect
+from dedup_job.mongo import connect_and_retry as the_client
+from dedup_job.mongo.connect_and_retry import RetryPolicy, connect
 from dedup_job.mongo.connection_string import check_loopback, describe_failure, read_address
 from scripts.dev.local_mongod import LocalMongod
 from tests.support.waiting import HANG_SECONDS

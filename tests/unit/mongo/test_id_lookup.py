@@ -7,7 +7,7 @@ import pytest
 from bson import decode, encode
 from pymongo.database import Database
 
-from dedup_job.mongo.client import RetryPolicy
+from dedup_job.mongo.connect_and_retry import RetryPolicy
 from dedup_job.mongo.id_lookup import PIECE_BYTES, Lookup
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.text.fields import TextFields

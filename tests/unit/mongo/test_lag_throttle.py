@@ -13,7 +13,7 @@ from pymongo.server_description import ServerDescription
 
 from dedup_job.errors import ConfigError
 from dedup_job.mongo import lag_throttle
-from dedup_job.mongo.client import RetryPolicy
+from dedup_job.mongo.connect_and_retry import RetryPolicy
 from dedup_job.mongo.lag_throttle import LagThrottle, lag_of_members
 
 NOON = datetime(2026, 1, 2, 12)

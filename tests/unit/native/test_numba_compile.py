@@ -98,7 +98,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from dedup_job.text.simple_html import scan_texts
-helper = Path(sys.argv[1]) / "dedup_job" / "text" / "html_scanner.py"
+helper = Path(sys.argv[1]) / "dedup_job" / "text" / "simple_html_scanner.py"
 source = helper.read_text()
 helper.write_text(source.replace("value = base * value + digit\\n", "value = base * value + digit + 1\\n"))
 print(scan_texts(["&#65;"])[0][0])

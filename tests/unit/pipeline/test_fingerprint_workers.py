@@ -24,7 +24,7 @@ from bson import encode
 from dedup_job.errors import DedupError, StorageFull
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Recipe, Resource
-from dedup_job.pipeline import pool, worker_process
+from dedup_job.pipeline import pool, worker_tasks
 from dedup_job.pipeline.fingerprint_workers import POISON, Capacity, FingerprintWorkers
 from dedup_job.records import Batch, Fingerprints
 from tests.support import worker_faults
@@ -64,8 +64,8 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
 
 @pytest.fixture
 def _fragile(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_process, "work", worker_faults.work)
-    monkeypatch.setattr(worker_process, "count_terms", worker_faults.count_terms)
+    monkeypatch.setattr(worker_tasks, "work", worker_faults.work)
+    monkeypatch.setattr(worker_tasks, "count_terms", worker_faults.count_terms)
 
 
 def batch_of(*texts: str) -> Batch:
@@ -301,7 +301,7 @@ def test_answers_that_nobody_can_read_end_the_run_and_hold_nobody_up(
     with FingerprintWorkers(recipe, Capacity(workers=1)) as engine:
         alone = as_values(Fingerprinter(recipe)(BATCHES[0].raws))
         with monkeypatch.context() as patch:
-            patch.setattr(worker_process, "work", unreadable)
+            patch.setattr(worker_tasks, "work", unreadable)
             with pytest.raises(DedupError, match="ValueError"):
                 fingerprinted(engine, BATCHES[:3])
         assert fingerprinted(engine, BATCHES[:1]) == [(BATCHES[0], alone)]
@@ -466,16 +466,16 @@ def test_large_records_are_fingerprinted_a_few_at_a_time_and_as_all_at_once(
     recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     raws = [raw for batch in BATCHES for raw in batch.raws]
-    monkeypatch.setattr(worker_process, "_fingerprinter", Fingerprinter(recipe))
-    whole = as_values(worker_process.work(raws))
-    counted = worker_process.count_terms(raws)
+    monkeypatch.setattr(worker_tasks, "_fingerprinter", Fingerprinter(recipe))
+    whole = as_values(worker_tasks.work(raws))
+    counted = worker_tasks.count_terms(raws)
     asked: list[int] = []
     made = Fingerprinter.__call__
     monkeypatch.setattr(
         Fingerprinter, "__call__", lambda self, some: (asked.append(len(some)), made(self, some))[1]
     )
-    monkeypatch.setattr(worker_process, "PIECE_BYTES", 3 * min(map(len, raws)))
-    assert as_values(worker_process.work(raws)) == whole
-    assert worker_process.count_terms(raws) == counted
+    monkeypatch.setattr(worker_tasks, "PIECE_BYTES", 3 * min(map(len, raws)))
+    assert as_values(worker_tasks.work(raws)) == whole
+    assert worker_tasks.count_terms(raws) == counted
     assert sum(asked) == len(raws)
     assert max(asked) <= 3

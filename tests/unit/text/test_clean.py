@@ -13,7 +13,7 @@ from selectolax.lexbor import LexborHTMLParser
 
 from dedup_job.records import Unchecked
 from dedup_job.text.clean import MAX_ACCENTS, Cleaner
-from dedup_job.text.html import MAX_MARKS
+from dedup_job.text.parsed_html import MAX_MARKS
 
 
 def _clean(text: str) -> str:

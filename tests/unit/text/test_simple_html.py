@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dedup_job.records import Unchecked
 from dedup_job.text.clean import Cleaner
-from dedup_job.text.html import (
+from dedup_job.text.parsed_html import (
     BLOCK,
     KNOWN,
     MAX_DEPTH,
@@ -17,8 +17,8 @@ from dedup_job.text.html import (
     MAX_TAG_LENGTH,
     extract_visible_text,
 )
-from dedup_job.text.html_scanner import HEAD_ONLY, PAGE, RAW_TEXT, SIMPLE, TABLE_PARTS
 from dedup_job.text.simple_html import MAX_SCAN_LENGTH, scan_texts
+from dedup_job.text.simple_html_scanner import HEAD_ONLY, PAGE, RAW_TEXT, SIMPLE, TABLE_PARTS
 
 CLEANER = Cleaner()
 NAMES = sorted(SIMPLE)

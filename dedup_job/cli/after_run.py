@@ -1,0 +1,170 @@
+"""The report of a run: its text, its files, its marks, and where it is published."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from dedup_job.cli.output import Output
+from dedup_job.errors import StorageFull
+
+if TYPE_CHECKING:
+    from dedup_job.pipeline.command_context import Context
+    from dedup_job.records import Batch, Plan
+    from dedup_job.report.run_summary import RunSummary
+
+log = logging.getLogger("dedup_job")
+
+# Fields of a run's summary that are logged when it ends.
+LOGGED_AT_END = ("run", "mode", "read", "unique", "duplicate", "seconds")
+
+
+class ReportedRun:
+    """Collects from a run, or a dry run, what its report shows besides the numbers, and writes its files.
+
+    Use it in a `with` statement: the table of pairs appears when the block ends without an error.
+    """
+
+    def __init__(self, settings: Any, file: Path | None, pairs: Path | None) -> None:
+        """Check the files before the run.
+
+        Args:
+            settings: The settings of the run.
+            file: The page to write; None for no page.
+            pairs: The table of pairs to write; None for no table.
+        """
+        from dedup_job.html_page import build
+        from dedup_job.report.number_comparison_result import NearPairs
+        from dedup_job.report.sampled_pairs_and_groups import PAIR_COLUMNS, Evidence
+        from dedup_job.report.table_file import TableFile
+
+        samples, groups = settings.report.samples, settings.report.groups
+        self._evidence = Evidence(samples, groups, build.GROUPS if file else 0)
+        self._near = NearPairs()
+        self._page = build.Page(file, self._evidence.largest) if file else None
+        self._pairs = TableFile(pairs, PAIR_COLUMNS, "--save-pairs") if pairs else None
+        self._names = {"page": file, "pairs": pairs}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._pairs:
+            self._pairs.__exit__(kind, error, traceback)
+
+    def observe(self, batch: Batch, plan: Plan) -> None:
+        """Collect samples from a batch and its plan, and write its pairs."""
+        from dedup_job.report.sampled_pairs_and_groups import pair_rows
+
+        self._evidence.observe(batch, plan)
+        self._near.observe(batch, plan)
+        if self._page:
+            self._page.observe(batch, plan)
+        if self._pairs:
+            self._pairs.write(pair_rows(plan, self._pairs.show_id))
+
+    def report(self, context: Context, summary: RunSummary, is_done: bool) -> tuple[str, dict[str, Any]]:
+        """Write the page, and return the report as text and as JSON values.
+
+        Args:
+            context: The open connections.
+            summary: The summary of the run.
+            is_done: True for a past run, False for a dry run.
+        """
+        from dedup_job.commands.number_comparison import compare_numbers
+        from dedup_job.report.sampled_pairs_and_groups import evidence_json, evidence_text
+        from dedup_job.report.steps_after_dry_run import next_step_lines, next_steps
+
+        numbers = compare_numbers(context, self._near, summary.counts)
+        shown = evidence_json(self._evidence, context.text_beginnings)
+        about_numbers = numbers.as_text() if numbers else ""
+        parts = (summary_text(summary), about_numbers, evidence_text(shown))
+        text = "\n".join(filter(None, parts))
+        if self._page:
+            self._page.write(context, summary, is_done)
+            text += f"\n\n  page in {self._names['page']}"
+        if self._pairs:
+            text += f"\n\n  {self._pairs.count:,} pairs in {self._names['pairs']}"
+        if not is_done:
+            target = context.target_name if context.target.holds_copies else None
+            steps = next_steps(summary, context.source_name, target, has_page=self._page is not None)
+            text = "\n".join([text, *next_step_lines(steps)])
+        files = {name: str(path) for name, path in self._names.items() if path}
+        values = {"numbers": numbers.as_json()} if numbers else {}
+        return text, {**summary.as_json(), **values, "evidence": shown, **files}
+
+
+def summary_text(summary: Any) -> str:
+    """Return the summary of a run as text, without warnings that the log has shown on the same terminal."""
+    from dedup_job.report.logs import is_interactive
+
+    is_shown = is_interactive() and sys.stdout.isatty()
+    text: str = (replace(summary, warnings=()) if is_shown else summary).as_text()
+    return text
+
+
+def add_marks(
+    context: Any, is_due: bool, text: str, values: dict[str, Any], only_new: bool = True
+) -> tuple[str, dict[str, Any]]:
+    """Mark what a command has decided, if the settings or earlier marks ask for it.
+
+    Args:
+        context: The open connections.
+        is_due: Whether records that were dropped may be kept by now, so that their marks are wrong.
+        text: The report of the command.
+        values: The same as JSON values.
+        only_new: Whether to look only at decisions since the last complete marking.
+
+    Returns:
+        Both, with the result of the marking.
+    """
+    from dedup_job.commands.mark import mark, needs_marks
+    from dedup_job.report.progress import Progress
+
+    if not needs_marks(context, is_due):
+        return text, values
+    with Progress("mark", values.get("read")) as progress:
+        marked = mark(context, progress.advance, only_new)
+    return f"{text}\n{marked.as_text()}", {**values, "mark": marked.as_json()}
+
+
+def publish_report(output: Output, settings: Any, done: Any, text: str, values: dict[str, Any]) -> None:
+    """Print the report of a run, log its numbers, and save it if the settings name a directory.
+
+    Args:
+        output: Prints the report.
+        settings: The settings of the run.
+        done: The summary of the run.
+        text: The report for people.
+        values: The report as JSON values.
+
+    Raises:
+        StorageFull: If the report cannot be saved.
+    """
+    from dedup_job.report.logs import is_interactive
+    from dedup_job.report.output_files import SavedReports
+
+    if not is_interactive():
+        # The report has all numbers, so a line for people only says which run ended, and how.
+        numbers = done.as_json()
+        summary = {key: numbers[key] for key in LOGGED_AT_END}
+        fields = {**summary, "exit_code": done.exit_code}
+        log.info("done", extra={"fields": fields, "details": numbers})
+    if settings.report.directory is not None:
+        try:
+            reports = SavedReports(settings.report.directory, settings.report.keep)
+            path = reports.save(done.run, {**values, "exit_code": done.exit_code})
+        except StorageFull as error:
+            # The error's JSON object then contains the report.
+            error.done = values
+            if not output.as_json:
+                output.show(text, values, done.exit_code)
+            raise
+        text += f"\n  report in {path}"
+    output.show(text, values, done.exit_code)

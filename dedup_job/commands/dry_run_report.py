@@ -1,0 +1,268 @@
+"""`report`: decide like a backfill or a run, and write nothing to MongoDB."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dedup_job.commands.backfill_and_run import plan_adoption
+from dedup_job.commands.status import expected_records
+from dedup_job.fingerprint.preference_ranks import pack_rank
+from dedup_job.index.digest_index import DigestIndex
+from dedup_job.ledger.earlier_decisions_on_disk import named_storage_errors
+from dedup_job.ledger.head import Head
+from dedup_job.ledger.reader import LedgerReader
+from dedup_job.ledger.record_rows import Dependant
+from dedup_job.ledger.run_history import RunId
+from dedup_job.ledger.settings_fit_ledger import Consent
+from dedup_job.mongo.pages import Window
+from dedup_job.mongo.source import Source
+from dedup_job.mongo.target import ReadOnlyTarget, Target
+from dedup_job.pipeline import job
+from dedup_job.pipeline.command_context import Context, find_head, first_records
+from dedup_job.pipeline.guards import Guards, InterruptedCounts, WarningList
+from dedup_job.pipeline.job import Observe, make_plan
+from dedup_job.pipeline.prior_decisions_and_source_scan import (
+    PriorDecisions,
+    SourceScan,
+    interrupted_runs,
+    warn_missing_keepers,
+)
+from dedup_job.pipeline.replacement_in_ledger import start_replacement
+from dedup_job.pipeline.replacement_queue import AT_ONCE, DroppedRecord, LeavingRecord
+from dedup_job.records import (
+    BACKFILL,
+    COPYING_ACTIONS,
+    NIGHTLY,
+    Batch,
+    Counts,
+    Fingerprints,
+    Plan,
+    RawIds,
+    chunked,
+    digests,
+)
+from dedup_job.report.progress import Advance
+from dedup_job.report.run_summary import RunSummary
+
+TABLES = (
+    # The keeper is NULL for a record that was dropped by the ledger and would be kept.
+    "CREATE TABLE decided (id BLOB PRIMARY KEY, keeper BLOB, number INTEGER, reason TEXT, rank BLOB)",
+    "CREATE INDEX dropped_for ON decided (keeper)",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """The options of a dry run.
+
+    Attributes:
+        mode: "backfill" or "run"; None for the mode that is due.
+        fresh: Whether to ignore earlier runs.
+        limit: Most records to read; None for all.
+        consent: Changes that a person has accepted.
+        adopt: Whether to keep the target's own records first, as `backfill --adopt` does.
+    """
+
+    mode: str | None = None
+    fresh: bool = False
+    limit: int | None = None
+    consent: Consent = Consent()
+    adopt: bool = False
+
+
+class DryRunTarget(ReadOnlyTarget):
+    """The target during a dry run: its own records, and the records that the run would have inserted.
+
+    A keeper of an earlier run is fetched from the target only: it may have been deleted there and still be
+    in the source.
+    """
+
+    def __init__(self, target: Target, source: Source) -> None:
+        super().__init__(target, source)
+        # Digests of ids: 16 bytes each, however long the ids are.
+        self._inserted = DigestIndex()
+
+    def accept(self, plan: Plan) -> Plan:
+        """Remember which records would be inserted; nothing is written, so nothing is refused."""
+        self._inserted.number(digests([plan.ids[row] for row in plan.rows(*COPYING_ACTIONS)]))
+        return plan
+
+    def _to_come(self, ids: Sequence[bytes]) -> Sequence[bytes]:
+        numbers = self._inserted.find(digests(ids)).tolist()
+        return [raw_id for raw_id, number in zip(ids, numbers, strict=True) if number >= 0]
+
+
+class DryRunDecisions:
+    """Stores the decisions of a dry run with `[match] prefer`: in a temporary file, not in the ledger."""
+
+    def __init__(
+        self,
+        reader: LedgerReader | None,
+        first_number: int,
+        accept: Callable[[Plan], Plan],
+        blank: Fingerprints,
+    ) -> None:
+        """Set where earlier decisions are.
+
+        Args:
+            reader: The ledger; None to ignore it.
+            first_number: Number of the first plan of this dry run.
+            accept: Called with each plan; returns it as it would be applied.
+            blank: The fingerprints of a record without a text.
+        """
+        self._reader, self._accept, self._blank = reader, accept, blank
+        self.number = first_number - 1
+        # An empty name means a temporary file that is deleted when it is closed.
+        self._rows = sqlite3.connect("", check_same_thread=False, isolation_level=None)
+        weakref.finalize(self, self._rows.close)
+        for statement in ("PRAGMA journal_mode = OFF", "PRAGMA synchronous = OFF", *TABLES):
+            self._fetch(statement)
+
+    def commit(self, plan: Plan) -> Plan:
+        """Store a plan as if it were committed."""
+        plan = self._accept(plan)
+        self.number += 1
+        rows = []
+        for row, verdict in enumerate(plan.verdicts):
+            match = verdict.match
+            assert plan.ranks is not None
+            rank, keeper = pack_rank(plan.ranks[row]), None if match is None else match.keeper
+            rows.append((plan.ids[row], keeper, self.number, verdict.reason, rank))
+        with named_storage_errors():
+            self._rows.execute("BEGIN")
+            self._rows.executemany("INSERT OR REPLACE INTO decided VALUES (?,?,?,?,?)", rows)
+            self._rows.execute("COMMIT")
+        return plan
+
+    def redecide(self, plan: Plan, raws: Sequence[bytes], dropped: Sequence[DroppedRecord]) -> Plan:
+        """Store new decisions on dropped records."""
+        return self.commit(plan)
+
+    def replace(self, leaving: Sequence[LeavingRecord]) -> Plan:
+        """Return a plan of the records that would leave the target."""
+        ids = [record.id for record in leaving]
+        blank = Fingerprints.join([self._blank] * len(ids))
+        return make_plan(Batch(ids, ()), blank, [record.verdict for record in leaving])
+
+    def dropped_for(self, keepers: Sequence[bytes], take: Callable[[Sequence[Dependant]], None]) -> None:
+        """Pass on the records that were dropped for these keepers, by the ledger or by this dry run."""
+        if self._reader is not None:
+            self._reader.dropped_for(keepers, lambda found: take(self._still_valid(found)))
+        for some in chunked(keepers, AT_ONCE):
+            columns = "id, keeper, number, reason, rank"
+            marks = ",".join("?" * len(some))
+            found = self._fetch(f"SELECT {columns} FROM decided WHERE keeper IN ({marks})", *some)
+            take([Dependant(*row) for row in found])
+
+    def _still_valid(self, dependants: Sequence[Dependant]) -> list[Dependant]:
+        """Return the records that this dry run has not decided again."""
+        ids = [one.id for one in dependants]
+        again = set[bytes]()
+        for some in chunked(ids, AT_ONCE):
+            marks = ",".join("?" * len(some))
+            again.update(
+                row[0] for row in self._fetch(f"SELECT id FROM decided WHERE id IN ({marks})", *some)
+            )
+        return [one for one in dependants if one.id not in again]
+
+    def finish(self) -> None:
+        """No-op: nothing is stored."""
+
+    def _fetch(self, statement: str, *values: object) -> list[Any]:
+        with named_storage_errors():
+            return self._rows.execute(statement, values).fetchall()
+
+
+def dry_run(
+    context: Context, options: DryRun, observe: Observe, advance: Advance = lambda number: None
+) -> RunSummary:
+    """Decide like a backfill or a nightly run, and return the summary; writes nothing to MongoDB.
+
+    Guards warn and never stop a dry run, also with fewer records than a run would need for its guards.
+
+    Args:
+        context: The open connections.
+        options: The mode, the limit and accepted changes.
+        observe: Called with each batch and its plan.
+        advance: Called with the number of records that would be adopted since the last call.
+
+    Raises:
+        ConfigError: If the target holds records from outside the job, and they are not to be adopted.
+    """
+    reader = context.ledger_reader()
+    head = None if options.fresh else find_head(context, reader, options.consent)
+    if not (options.fresh or options.adopt):
+        context.check_no_foreign_records(head)
+    mode = due_mode(options, head)
+    started = time.monotonic()
+    warnings = WarningList()
+    before = InterruptedCounts() if options.fresh else interrupted_runs(context, reader)
+    guards = Guards.of(context.settings.limits, context.recipe, warnings, warnings, before, least=1)
+    with context.engine() as engine:
+        target = DryRunTarget(context.target, context.source)
+        keepers, window = context.keepers(target, engine), context.window(mode, head)
+        adopted = list[RawIds]()
+        if options.adopt and context.has_foreign_records(head):
+            for batch, plan in plan_adoption(context, engine, reader, head):
+                keepers.load_plan(plan.texts)
+                adopted.append(RawIds.of(plan.ids))
+                advance(len(batch))
+        if options.fresh:
+            past = PriorDecisions.none(keepers, window)
+        else:
+            past = PriorDecisions.read(context, reader, head, keepers, window, foreign=adopted)
+        first_number = head.next if head else 0
+        blank = context.recipe.unchecked("", b"")
+        store = DryRunDecisions(reader if head else None, first_number, target.accept, blank)
+        replacement = start_replacement(context, engine, past, target, store, first_number)
+        past = past.with_references(context, engine, lambda plan, raws: plan)
+
+        def decide_window(window: Window, _: str) -> Counts:
+            def accept(plan: Plan, raws: Sequence[bytes]) -> Plan:
+                guards.check(plan)
+                return store.commit(plan) if replacement is not None else target.accept(plan)
+
+            records = first_records(context.source.batches(window), options.limit)
+            batches = guards.watch(past.fingerprint(engine, records))
+            if replacement is not None:
+                return replacement.decide_batches(batches, accept, observe)
+            return job.run(
+                job.Job(batches, context.recipe.matching, keepers, target, accept, observe, past.adopted)
+            )
+
+        looked, _ = context.source.begin_scan()
+        counts, _ = SourceScan(context, reader, head, mode, looked)(past.window, decide_window)
+        replaced = replacement.settle() if replacement is not None else None
+        warn_missing_keepers(keepers, warnings)
+    return RunSummary(
+        RunId.new(mode).name,
+        f"report ({mode})",
+        counts + replaced.own if replaced is not None else counts,
+        time.monotonic() - started,
+        context.recipe.digest,
+        context.recipe.about,
+        keepers.summary,
+        warnings=warnings.messages,
+        adopted=sum(map(len, adopted)),
+        replaced=replaced,
+    )
+
+
+def expected_reads(context: Context, options: DryRun) -> int | None:
+    """Return about how many records a dry run will read, for a progress bar; None if that is unknown."""
+    mode = due_mode(options, None if options.fresh else context.ledger_reader().head())
+    expected = expected_records(context, mode, options.fresh)
+    if expected and options.limit:
+        expected = min(expected, options.limit)
+    adopted = context.target_records.estimated_count() if options.adopt else 0
+    return expected + adopted if expected else None
+
+
+def due_mode(options: DryRun, head: Head | None) -> str:
+    """Return the mode of a dry run: the one in its options, or the one that is due."""
+    return options.mode or (NIGHTLY if head and head.covered else BACKFILL)

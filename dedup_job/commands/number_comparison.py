@@ -1,0 +1,121 @@
+"""Compare the numbers in near duplicates with the numbers in their kept records, for reports and `list`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from dedup_job.commands.record_lookup import fetch_duplicates, fetch_keepers
+from dedup_job.errors import DedupError
+from dedup_job.fingerprint.shingles import NUMBER_PATTERN, comparable_text
+from dedup_job.pipeline.command_context import Context
+from dedup_job.records import Counts, chunked, digest
+from dedup_job.report.decision_lines import cut_before_difference
+from dedup_job.report.number_comparison_result import NearPairs, NumberDifferences
+from dedup_job.report.sampled_pairs_and_groups import PAIRS_AT_ONCE, DuplicatePair
+
+# Characters of a text that are searched for differences.
+SUMMARY_CHARACTERS = 10_000
+# Samples that a report shows.
+SHOWN = 3
+# Characters after which reading of pairs stops: with very long texts, fewer are enough.
+MOST_CHARACTERS = 50_000_000
+
+log = logging.getLogger("dedup_job")
+
+
+@dataclass(frozen=True, slots=True)
+class TextSummary:
+    """The part of a text that stays in memory while its pair is compared.
+
+    Attributes:
+        beginning: The first 10,000 characters.
+        length: Number of characters.
+        numbers: Digest of its numbers.
+        rest: Digest of the comparable text with all numbers replaced by 0.
+    """
+
+    beginning: str
+    length: int
+    numbers: bytes = b""
+    rest: bytes = b""
+
+
+def summarize_texts(texts: Iterable[tuple[bytes, str]], with_numbers: bool) -> dict[bytes, TextSummary]:
+    """Return a summary of each text, by id; whole texts are not kept in memory.
+
+    Args:
+        texts: Raw ids and cleaned texts.
+        with_numbers: Whether the digests are needed.
+    """
+    summaries = {}
+    for raw_id, text in texts:
+        digests = []
+        if with_numbers:
+            numbers = " ".join(NUMBER_PATTERN.findall(text))
+            rest = comparable_text(NUMBER_PATTERN.sub("0", text))
+            digests = [digest(numbers.encode()), digest(rest.encode())]
+        summaries[raw_id] = TextSummary(text[:SUMMARY_CHARACTERS], len(text), *digests)
+    return summaries
+
+
+def differ_in_numbers_only(first: TextSummary | None, second: TextSummary | None) -> bool:
+    """Return whether both texts exist, and differ in numbers and in nothing else."""
+    if first is None or second is None:
+        return False
+    return first.rest == second.rest and first.numbers != second.numbers
+
+
+def compare_numbers(
+    context: Context, near: NearPairs, counts: Counts, shown: int = SHOWN
+) -> NumberDifferences | None:
+    """Count the near duplicates that differ from their kept record in a number; re-reads their records.
+
+    Args:
+        context: The open connections.
+        near: The near duplicates of a run.
+        counts: The verdicts of the run.
+        shown: Most samples to return; their texts must not get into a log, or into the report of a run.
+
+    Returns:
+        The counts; None if texts with different numbers never match, if there are no near duplicates, or if
+        the records cannot be read.
+    """
+    if context.recipe.matching.numbers == "distinguish":
+        return None
+    compared = differing = alone = 0
+    samples = list[tuple[DuplicatePair, str, str]]()
+    try:
+        for pair, duplicate, keeper in _read_summaries(context, near):
+            compared += 1
+            differing += duplicate.numbers != keeper.numbers
+            if differ_in_numbers_only(duplicate, keeper):
+                alone += 1
+                if len(samples) < shown:
+                    texts = cut_before_difference(duplicate.beginning, keeper.beginning)
+                    samples.append((pair, *texts))
+    except DedupError as error:
+        # The decisions are made, and must not end in a failure because of this count.
+        log.warning("near duplicates were not searched for other numbers: %s", error)
+        return None
+    # With `prefer`, a run decides some records again at its end, and their pairs were not seen.
+    total = counts.near if context.recipe.matching.prefer else near.seen
+    return NumberDifferences(total, compared, differing, alone, samples) if compared and total else None
+
+
+def _read_summaries(
+    context: Context, near: NearPairs
+) -> Iterator[tuple[DuplicatePair, TextSummary, TextSummary]]:
+    """Yield each pair with the summaries of its texts; pairs with a deleted record are left out."""
+    characters = 0
+    for pairs in chunked(near.drawn, PAIRS_AT_ONCE):
+        duplicates = summarize_texts(fetch_duplicates(context, [pair.duplicate for pair in pairs]), True)
+        keepers = summarize_texts(fetch_keepers(context, [pair.match.keeper for pair in pairs]), True)
+        for pair in pairs:
+            duplicate, keeper = duplicates.get(pair.duplicate), keepers.get(pair.match.keeper)
+            if duplicate is not None and keeper is not None:
+                yield pair, duplicate, keeper
+        characters += sum(summary.length for summary in (*duplicates.values(), *keepers.values()))
+        if characters > MOST_CHARACTERS:
+            return

@@ -1,0 +1,446 @@
+"""Everything a command works with, opened from the settings and closed together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from datetime import datetime
+from functools import cached_property
+from math import inf
+from typing import Protocol, Self
+
+from dedup_job.config import ReferenceSettings, Settings
+from dedup_job.errors import ConfigError, StateError, exit_code_of
+from dedup_job.fingerprint.recipe import Recipe
+from dedup_job.index.texts_and_keepers import KeeperRefetch, Keepers
+from dedup_job.ledger.commit_plans import Ledger
+from dedup_job.ledger.head import Head, Origin
+from dedup_job.ledger.reader import LedgerReader
+from dedup_job.ledger.run_history import RunId
+from dedup_job.ledger.settings_fit_ledger import (
+    Consent,
+    check_filter,
+    check_fits,
+    check_places,
+    check_whole,
+    no_decisions_error,
+    unfinished_promotion,
+)
+from dedup_job.mongo import collection_checks
+from dedup_job.mongo.archive import Archive, SourceAndArchive
+from dedup_job.mongo.collection_checks import Places
+from dedup_job.mongo.connect_and_retry import RetryPolicy, comment_of, connect
+from dedup_job.mongo.copy_indexes import Indexes
+from dedup_job.mongo.lag_throttle import LagThrottle
+from dedup_job.mongo.mark_field import MarkField, Marks
+from dedup_job.mongo.pages import (
+    BatchSize,
+    Pages,
+    Window,
+    check_condition,
+    check_fields_exist,
+    rest_of_backfill,
+    since,
+)
+from dedup_job.mongo.read_rate_limit import Pace, Rates
+from dedup_job.mongo.reference_collections import Reference
+from dedup_job.mongo.retrying_collection import RetryingCollection
+from dedup_job.mongo.source import Members, Source
+from dedup_job.mongo.target import SourceAsTarget, Target
+from dedup_job.pipeline.fingerprint_workers import Capacity, FingerprintWorkers
+from dedup_job.recipe_from_settings import make_recipe
+from dedup_job.records import BACKFILL, SYNC, Batch, RawIds
+from dedup_job.text.fields import TextFields
+
+# Characters of a text that are searched for the first difference.
+BEGINNING = 10_000
+# Bytes of a page of records that an audit reads.
+AUDITED_BYTES = 8 << 20
+
+
+class RecordLookup(Protocol):
+    """A place where records can be fetched by id: the source, the target, or both in turn."""
+
+    def fetch(self, ids: Sequence[bytes], fields: Sequence[str] = ()) -> Iterator[dict[bytes, bytes]]:
+        """Yield the existing records with these ids, in bounded portions.
+
+        Args:
+            ids: Raw ids.
+            fields: Fields to return of each record; none means all.
+        """
+        ...
+
+
+class Context:
+    """The connections, collections and recipe of one command; use it in a `with` statement.
+
+    Attributes:
+        settings: The settings of the command.
+        retry: How long server commands are retried.
+        source: The source, read at the configured rate.
+        source_pages: The source's ids, page by page; for audits.
+        kept_pages: The records of the target, or without copies of the source, page by page; for audits.
+        source_name: Full name of the source, `database.collection`.
+        marks: Marks dropped records in the source.
+        target: The target; without copies, the source in its place.
+        references: Collections whose texts count as kept.
+        target_name: Full name of the target; without copies, of the source.
+        target_records: The target, read like a source; for records that were in it before the job.
+        ledger_place: Where the ledger is: its database, the name before `.dedup`, and how to retry.
+        places: UUIDs of the source, target and ledger collections.
+        throttle: Makes a run wait while secondaries lag.
+        indexes: Copies indexes from the source to the target.
+        recipe: Everything that affects a verdict.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as opening:
+            # If opening fails half-way, leaving this block closes everything opened so far.
+            opening.push(self)
+            self._open()
+            opening.pop_all()
+        return self
+
+    def _open(self) -> None:
+        settings, limits = self.settings, self.settings.limits
+        has_copies = settings.target.has_copies
+        self.retry = RetryPolicy(limits.retry_seconds, limits.read_seconds)
+        with ExitStack() as stack:
+            how = (limits.connect_seconds, self.retry, limits.allow_plaintext, settings.command)
+            source_client = stack.enter_context(connect(settings.source_uri(), "source", *how))
+            target_client = stack.enter_context(connect(settings.target_uri(), "target", *how))
+            self._clients = (source_client, target_client)
+            source = RetryingCollection(
+                source_client[settings.source.database][settings.source.collection], "the source", self.retry
+            )
+            target = RetryingCollection(
+                target_client[settings.target.database][settings.target.collection], "the target", self.retry
+            )
+            # `_check_source` reads the ledger, so its place must be known before.
+            self.ledger_place = (target.database, target.name, self.retry)
+            self._check_source(source)
+            check_condition(source, settings.source.condition)
+            check_fields_exist(source, "[match] within", settings.match.within)
+            if has_copies:
+                collection_checks.check_target(source, target)
+            else:
+                collection_checks.check_ledger_place(target)
+            members = Members.of(settings.source.read_preference, settings.source.max_staleness_seconds)
+            if not members.are_primary:
+                collection_checks.check_secondaries(source)
+            servers = {"the source server": source_client, "the target server": target_client}
+            self.throttle = LagThrottle(servers, limits.max_lag_seconds, self.retry)
+            references = [
+                self._open_reference(stack, reference, {"the source": source, "the target": target})
+                for reference in settings.reference
+            ]
+            self._stack = stack.pop_all()
+        size = BatchSize(limits.batch_records, limits.batch_mb << 20)
+        self.source_name = source.full_name
+        self.target_name = target.full_name if has_copies else source.full_name
+        rates = Rates(limits.max_docs_per_second or inf, (limits.max_mb_per_second or inf) * (1 << 20))
+        pace = Pace(rates, pause=self.throttle.wait)
+        field = MarkField(settings.mark.field)
+        self.source = Source(
+            source.unretried, settings.source.condition, size, self.retry, pace, field.without, members
+        )
+        self.marks = Marks(source, field, pace)
+        self._collections, self._pace = (source, target), pace
+        self.references = [
+            make_reference(settings, place, Source(collection.unretried, {}, size, self.retry, pace))
+            for place, collection in enumerate(references)
+        ]
+        if has_copies:
+            self.target = Target(target.unretried, self.retry, references=self.references)
+        else:
+            self.target = SourceAsTarget(source.unretried, self.retry, field.without, self.references)
+        self.places = Places(source, target, has_copies)
+        self.indexes = Indexes(source, target)
+        self.source_pages = Pages(source, condition=settings.source.condition)
+        page = BatchSize(limits.batch_records, AUDITED_BYTES)
+        self.kept_pages = (
+            Pages(target, lambda: page) if has_copies else Pages(source, lambda: page, read=field.without)
+        )
+        self.target_records = Source(target.unretried, {}, size, self.retry)
+        self.recipe: Recipe = make_recipe(settings)
+
+    def _open_reference(
+        self, stack: ExitStack, reference: ReferenceSettings, others: Mapping[str, RetryingCollection]
+    ) -> RetryingCollection:
+        """Connect to a reference collection, and check that it can be read and has its fields.
+
+        Args:
+            stack: Closes the connection.
+            reference: Its settings.
+            others: Collections that it must differ from, by name.
+
+        Raises:
+            ConfigError: If it cannot be read, is another collection of the job, or a field exists nowhere.
+        """
+        limits, what = self.settings.limits, f"the reference {reference.full_name}"
+        client = stack.enter_context(
+            connect(
+                self.settings.reference_uri(reference),
+                what,
+                limits.connect_seconds,
+                self.retry,
+                limits.allow_plaintext,
+            )
+        )
+        collection = RetryingCollection(client[reference.database][reference.collection], what, self.retry)
+        collection_checks.check_source(collection, "[[reference]]")
+        collection_checks.check_different(collection, others)
+        fields = (*(reference.fields or self.settings.source.fields), *self.settings.match.within)
+        check_fields_exist(collection, "[[reference]] fields", fields)
+        return collection
+
+    def _check_source(self, source: RetryingCollection) -> None:
+        """Check that the source exists and can be read.
+
+        Raises:
+            ConfigError: If it cannot be read.
+            StateError: If the target was filled from it and it no longer exists.
+        """
+        try:
+            collection_checks.check_source(source)
+        except collection_checks.SourceMissing as error:
+            head = self.ledger_reader().head()
+            if head is None or head.is_empty or head.source != source.full_name:
+                raise
+            if head.promotion is not None and not head.promotion.is_done:
+                raise unfinished_promotion(head, head.promotion) from error
+            raise StateError(
+                f"the source {source.full_name}, from which the target was filled, no longer exists: it was "
+                "dropped or renamed; restore it under this name, or name another target for another source"
+            ) from error
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def origin(self) -> Origin:
+        """The origin that a new ledger stores, and that an existing ledger must have."""
+        return Origin(
+            self.source_name,
+            self.recipe.settings,
+            self.recipe.digest,
+            filter=self.settings.source.plain_filter,
+            places=self.places.with_servers(),
+            has_copies=self.target.holds_copies,
+        )
+
+    def engine(self) -> FingerprintWorkers:
+        """Return the local engine, not started yet."""
+        limits = self.settings.limits
+        workers = self.settings.engine.workers
+        return FingerprintWorkers(
+            self.recipe, Capacity(workers, limits.in_flight_mb << 20, limits.record_seconds)
+        )
+
+    def ledger_reader(self) -> LedgerReader:
+        """Return the ledger for reading."""
+        return LedgerReader(*self.ledger_place)
+
+    @contextmanager
+    def ledger(self, run: RunId, consent: Consent = Consent()) -> Iterator[Ledger]:
+        """Open the ledger for a run that decides by the settings' recipe."""
+        head = self.ledger_reader().head()
+        # Collections must exist before their UUIDs can be stored in a new head.
+        if head is None or head.is_empty or head.places is None:
+            self.places.prepare()
+        with self.open_ledger(run, self.origin, consent) as ledger:
+            yield ledger
+
+    @contextmanager
+    def open_ledger(self, run: RunId, origin: Origin, consent: Consent = Consent()) -> Iterator[Ledger]:
+        """Open the ledger for writing; if the block fails, the run's row in `runs` gets the exit code."""
+        for client in self._clients:
+            client.comment = comment_of(f"{run.mode} {run.name}")
+        ledger = Ledger(*self.ledger_place)
+        ledger.watch(self.places, self.throttle)
+        try:
+            ledger.open(run, origin, consent)
+            yield ledger
+        except BaseException as error:
+            ledger.interrupt(exit_code_of(error))
+            raise
+
+    def archive(self, name: str) -> Archive:
+        """Return a collection beside the source, as an archive for dropped records."""
+        return Archive(self._collections[0], name, self.marks.field, self._pace)
+
+    def check_archive(self, archive: Archive) -> None:
+        """Raise ConfigError if records of the source cannot be moved to this archive, and back."""
+        archive.check(self._collections[1])
+
+    def archive_of(self, head: Head | None) -> Archive | None:
+        """Return the archive that dropped records were moved to; None if no sweep was begun.
+
+        Raises:
+            StateError: If the archive was dropped or replaced.
+        """
+        if head is None or head.sweep is None:
+            return None
+        archive = self.archive(head.sweep.archive)
+        archive.check_same(head.sweep.uuid)
+        return archive
+
+    def archive_if_there(self, head: Head | None) -> Archive | None:
+        """Return the archive, for reading; None if there is none, or somebody dropped it."""
+        try:
+            return self.archive_of(head)
+        except StateError:
+            return None
+
+    @cached_property
+    def archive_for_lookups(self) -> Archive | None:
+        """The archive at the first look-up; None if dropped records are in the source.
+
+        After a promotion this is the former source, if it still exists.
+        """
+        head = self.ledger_reader().head()
+        if head and head.sweep is None and head.promotion and head.promotion.is_done:
+            return self.archive(head.promotion.kept_as)
+        return self.archive_if_there(head)
+
+    @property
+    def dropped_records(self) -> RecordLookup:
+        """Where dropped records are: in the source, after a sweep in the archive, or in the former source."""
+        archive = self.archive_for_lookups
+        return self.source if archive is None else SourceAndArchive(self.source, archive)
+
+    def keepers(self, records: RecordLookup, engine: FingerprintWorkers) -> Keepers:
+        """Return an empty set of keepers.
+
+        Args:
+            records: Where keepers are re-fetched when their shingles are no longer cached.
+            engine: Fingerprints the re-fetched keepers.
+        """
+        fields = self.recipe.reader.fields.names
+        older = KeeperRefetch(lambda ids: records.fetch(ids, fields), engine.fingerprint)
+        return Keepers(self.recipe, self.settings.match.cache_mb << 20, older)
+
+    def has_foreign_records(self, head: Head | None) -> bool:
+        """Return whether the target holds records from outside the job and no adoption is complete."""
+        if head and not head.is_empty:
+            return head.adopting
+        return self.target.holds_others(set(self.ledger_reader().left()))
+
+    def undo_leftovers(self) -> RawIds:
+        """Return the ids of records that an undo left in the target, where they are undecided."""
+        ids = self.ledger_reader().left()
+        gone = self.target.absent(ids)
+        return RawIds.of(raw_id for raw_id in ids if raw_id not in gone)
+
+    def check_no_foreign_records(self, head: Head | None) -> None:
+        """Raise ConfigError if the target holds records from outside the job."""
+        if self.has_foreign_records(head):
+            raise ConfigError(
+                f"{self.target_name} holds records that no run put there; run backfill --adopt to keep them "
+                "and drop copies of them, or choose an empty target"
+            )
+
+    def window(self, mode: str, head: Head | None) -> Window:
+        """Return the range of source ids that a run of this mode reads, with decided records included."""
+        if mode == BACKFILL:
+            return rest_of_backfill(head.watermark if head else None)
+        if mode == SYNC:
+            return Window()
+        lookback = self.settings.source.lookback
+        return since(head.covered if head else None, lookback, self.source.has_only_object_ids())
+
+    def can_count_source(self) -> bool:
+        """Return whether the server knows the number of records to decide without scanning them."""
+        # A filter needs a scan, and the metadata of a sharded collection counts orphaned documents.
+        return not self.settings.source.condition and not self.source.is_sharded()
+
+    def is_full_scan_due(self, head: Head, now: datetime) -> bool:
+        """Return whether to compare all ids with the ledger, whatever the record count says.
+
+        An equal count proves little: as many decided records may have been deleted as others arrived with
+        old ids.
+        """
+        is_recent = (
+            head.looked is not None and head.looked <= now < head.looked + self.settings.source.full_scan
+        )
+        return not is_recent or not self.can_count_source()
+
+    def text_beginnings(self, ids: Iterable[bytes]) -> dict[bytes, str]:
+        """Return the first characters of these records' cleaned texts, or "(reason)", by id."""
+        reader, beginnings = self.recipe.reader, dict[bytes, str]()
+        for records in self.dropped_records.fetch(list(dict.fromkeys(ids))):
+            texts, reasons = reader.texts([*records.values()])
+            shown = (text[:BEGINNING] or f"({reason})" for text, reason in zip(texts, reasons, strict=True))
+            beginnings |= zip(records, shown, strict=True)
+        return beginnings
+
+
+def make_reference(settings: Settings, place: int, records: Source) -> Reference:
+    """Return a reference collection.
+
+    Args:
+        settings: The settings.
+        place: Its position in `[[reference]]`.
+        records: Reads it.
+    """
+    reference, text_fields = settings.reference[place], settings.source.fields
+    fields = TextFields(reference.fields or text_fields, settings.match.within)
+    return Reference(reference.full_name, records, fields, text_fields[0])
+
+
+def first_records(batches: Iterable[Batch], limit: int | None) -> Iterator[Batch]:
+    """Yield batches with at most `limit` records in total; None means all."""
+    remaining = limit
+    for batch in batches:
+        if remaining is not None and len(batch) >= remaining:
+            yield Batch(batch.ids[:remaining], batch.raws[:remaining])
+            return
+        yield batch
+        remaining = remaining and remaining - len(batch)
+
+
+def require_head(context: Context, reader: LedgerReader, settles: bool = False) -> Head:
+    """Return the state of the ledger, which must be there and fit the settings.
+
+    Args:
+        context: The open connections.
+        reader: The ledger.
+        settles: Whether the command finishes an interrupted replacement of keepers itself.
+
+    Raises:
+        ConfigError: If there is none, or it belongs to other settings.
+        StateError: If an undo is unfinished, or a collection was dropped or replaced.
+    """
+    head = reader.head()
+    if head is None:
+        raise no_decisions_error(context.target_name)
+    origin = context.origin
+    check_fits(head, origin)
+    check_filter(head, origin)
+    check_places(head, origin)
+    check_whole(head, settles)
+    return head
+
+
+def find_head(context: Context, reader: LedgerReader, consent: Consent) -> Head | None:
+    """Return the state of the ledger that a run would start from; None where there is no ledger.
+
+    Raises:
+        ConfigError: If the settings do not fit the ledger, and `consent` does not accept the difference.
+        StateError: If the ledger cannot be continued, as after an interrupted undo.
+    """
+    head = reader.head()
+    if head is None:
+        return None
+    origin = context.origin
+    check_fits(head, origin)
+    check_filter(head, origin, consent)
+    check_whole(head, settles=True)
+    check_places(head, origin, consent)
+    # A run forgets the time of the last full scan when a person accepts a new filter or collection.
+    return replace(head, looked=None) if consent.filter or consent.moved else head
