@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from dedup_job.audit.audit_checks import SAMPLES, AuditDifference, Check
+from dedup_job.audit.audit_checks import SAMPLES, Check
 from dedup_job.audit.audit_context import AuditSession
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.fingerprint.shingles import CJK_LENGTH, NUMBER_PATTERN, OTHER_LENGTH, comparable_text
@@ -13,6 +13,7 @@ from dedup_job.ledger.record_rows import DecisionRow
 from dedup_job.mongo.ids import extended
 from dedup_job.pipeline.command_context import RecordLookup
 from dedup_job.records import chunked, digest
+from dedup_job.report.verify_result import AuditDifference
 from dedup_job.text.code_points import is_cjk
 
 GROUPS = Check(

@@ -45,7 +45,8 @@ from dedup_job.pipeline.replacement_in_ledger import check_rights_to_replace
 from dedup_job.records import BACKFILL, NIGHTLY, REFERENCE, Batch, Plan, RawIds, digest
 from dedup_job.report.run_summary import ReplacementCounts, RunSummary
 from dedup_job.spark.check_and_commit_verdicts import CommitJob, Committed, commit_verdicts
-from dedup_job.spark.session import Cluster, named_errors, session
+from dedup_job.spark.session import Cluster, session
+from dedup_job.spark.spark_errors import named_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

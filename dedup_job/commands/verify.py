@@ -17,7 +17,6 @@ from dedup_job.audit.audit_checks import (
     NUMBERS,
     OF_KEEPERS,
     RESTORE,
-    VerifyResult,
     check_head,
     check_ledger,
     check_numbers,
@@ -42,6 +41,7 @@ from dedup_job.mongo.pages import since
 from dedup_job.pipeline.command_context import Context
 from dedup_job.records import ADOPT, BACKFILL, OUTSIDE_SOURCE, REFERENCE, chunked
 from dedup_job.report.progress import Advance
+from dedup_job.report.verify_result import VerifyResult
 
 
 def verify(context: Context, state: Path | None, advance: Advance) -> VerifyResult:

@@ -24,7 +24,8 @@ from dedup_job.html_page.page_data import (
     ShownThreshold,
     WeightedLength,
 )
-from dedup_job.html_page.reread_samples import RecordReader, RereadPair, RereadRecord, estimate_effect
+from dedup_job.html_page.reread_samples import RecordReader, RereadPair, RereadRecord
+from dedup_job.html_page.threshold_effect import estimate_effect
 from dedup_job.mongo.ids import extended
 from dedup_job.pipeline.command_context import Context
 from dedup_job.records import Batch, Plan

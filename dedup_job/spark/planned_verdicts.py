@@ -18,7 +18,7 @@ from dedup_job.errors import StateError
 from dedup_job.index.key_map_search import NO_DISTANCE
 from dedup_job.records import UNIQUE, Action, KeeperMatch, Plan, Verdict
 from dedup_job.spark.arrow_columns import column, matrix, numbers
-from dedup_job.spark.session import named_errors
+from dedup_job.spark.spark_errors import named_errors
 from dedup_job.spark.stage_files import Stage
 from dedup_job.spark.work_folder import pattern_of
 

@@ -1,4 +1,4 @@
-"""Start a Spark session, and turn Spark's failures into the job's own errors."""
+"""Start a Spark session, and warn if no worker takes its tasks."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from dedup_job import errors
 from dedup_job.errors import ConfigError, DedupError, GuardStop, Stopped, StorageFull, Unreachable
 from dedup_job.pipeline.process_memory import available_bytes
+from dedup_job.spark.spark_errors import class_of
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -31,15 +31,6 @@ JAVA_ENDED = (
     "lost"
 )
 NEEDED = ("pyspark", "pandas", "pyarrow")
-# An error of ours that was raised on an executor, as it appears in the text of Spark's error.
-OURS = re.compile(r"dedup_job\.errors\.(\w+): (.*)")
-SHORT_OF_MEMORY = re.compile(r"OutOfMemoryError|Not enough memory to build and broadcast")
-DAMAGED = re.compile(r"ChecksumException|TProtocolException|is not a Parquet file")
-PYTHON_CLASS = re.compile(r"Traceback \(most recent call last\):\n(?: .*\n)+([\w.]+)")
-NO_SPACE = re.compile(
-    r"(?:Exception|Error): (?:\[Errno 28\] )?No space left on device"
-    r"|Disk quota exceeded|QuotaExceededException"
-)
 # Defaults; the settings of a cluster and `conf` override them.
 USUAL: Mapping[str, str] = {
     "spark.sql.adaptive.enabled": "true",
@@ -145,7 +136,7 @@ def _start(cluster: Cluster, name: str) -> SparkSession:
         ) from None
     except Py4JError as error:
         raise Unreachable(
-            f"Spark does not start on {cluster.master or 'the master of spark-submit'} ({_class_of(error)}): "
+            f"Spark does not start on {cluster.master or 'the master of spark-submit'} ({class_of(error)}): "
             "is the address in [engine] master right, and does a master run there?"
         ) from None
     spark.sparkContext.setLogLevel("ERROR")
@@ -192,81 +183,6 @@ def _check_installed() -> None:
 def _java() -> str | None:
     home = os.environ.get("JAVA_HOME")
     return shutil.which("java", path=os.path.join(home, "bin")) if home else shutil.which("java")
-
-
-@contextmanager
-def named_errors(stage: str, folder: str) -> Iterator[None]:
-    """Turn Spark's errors in a stage into errors of this package.
-
-    Spark's messages are left out, since they may contain document text; only the class of the innermost Java
-    or Python exception is kept.
-
-    Args:
-        stage: Name of the stage, for the message.
-        folder: The work folder, for the message.
-
-    Raises:
-        StorageFull: If Spark ran out of memory or disk space, or a file of a stage is damaged.
-        DedupError: For other failures; an error of this package that was raised on an executor is raised
-            again with its own class.
-    """
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
-    try:
-        yield
-    except (PySparkException, Py4JError) as error:
-        text = "\n".join([str(error), *(f"{name}: {message}" for name, message in java_causes(error))])
-        if found := OURS.search(text):
-            kind = getattr(errors, found[1], DedupError)
-            raise (kind if issubclass(kind, DedupError) else DedupError)(found[2]) from None
-        if SHORT_OF_MEMORY.search(text):
-            raise StorageFull(
-                f"stage {stage}: Spark has too little memory; set spark.driver.memory and "
-                "spark.executor.memory in [engine.conf] (a gigabyte each if nobody says more), and run again"
-            ) from None
-        if NO_SPACE.search(text):
-            raise StorageFull(
-                f"stage {stage}: the disk of {folder} or of Spark's temporary files (spark.local.dir) is "
-                "full; make room, and run again"
-            ) from None
-        if DAMAGED.search(text):
-            raise StorageFull(
-                f"stage {stage}: a file in {folder} is damaged ({_class_of(error)}); delete this folder and "
-                "start again"
-            ) from None
-        raise DedupError(
-            f"stage {stage} failed on Spark: {_class_of(error)}; its own log says more"
-        ) from None
-
-
-def java_causes(error: Exception) -> list[tuple[str, str]]:
-    """Return class and message of a Java exception and of its causes, the innermost last.
-
-    The list is empty for an error that is not from Java, such as the loss of its process.
-    """
-    from py4j.protocol import Py4JError
-
-    # PySpark replaces some Java exceptions by its own, whose text leaves out the causes.
-    thrown = getattr(error, "java_exception", None)
-    thrown = getattr(error, "_origin", None) if thrown is None else thrown
-    found: list[tuple[str, str]] = []
-    with suppress(Py4JError, OSError):
-        while thrown is not None:
-            found.append((thrown.getClass().getName(), str(thrown.getMessage())))
-            thrown = thrown.getCause()
-    return found
-
-
-def _class_of(error: Exception) -> str:
-    """Return the class name of the innermost exception in a Spark error, without its message."""
-    if causes := java_causes(error):
-        name, message = causes[-1]
-        # The class stands below the frames; lines after it are the message, and may be text of a record.
-        raised = PYTHON_CLASS.findall(message) if name.endswith(".PythonException") else []
-        return raised[-1] if raised else name
-    names = re.findall(r"(?:Caused by: |^(?:: )?)([\w.$]+(?:Exception|Error))", str(error), re.MULTILINE)
-    return names[-1] if names else type(error).__name__
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dedup_job.errors import ConfigError, Stopped
 from dedup_job.signals import SHUTDOWN
-from dedup_job.spark.session import named_errors
+from dedup_job.spark.spark_errors import named_errors
 from dedup_job.spark.work_folder import escape_wildcards
 
 if TYPE_CHECKING:

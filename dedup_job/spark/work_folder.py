@@ -8,7 +8,8 @@ from urllib.parse import unquote
 
 from dedup_job.config import WILDCARDS, EngineSettings
 from dedup_job.errors import ConfigError, StorageFull, Unreachable
-from dedup_job.spark.session import NO_SPACE, Cluster, java_causes, session
+from dedup_job.spark.session import Cluster, session
+from dedup_job.spark.spark_errors import NO_SPACE, java_causes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

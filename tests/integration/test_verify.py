@@ -20,7 +20,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 
 from dedup_job import config
-from dedup_job.audit.audit_checks import HEAD_CHECKS, LEDGER, NUMBERS, RECORDS, VerifyResult
+from dedup_job.audit.audit_checks import HEAD_CHECKS, LEDGER, NUMBERS, RECORDS
 from dedup_job.audit.reread_checks import SIMILARITIES
 from dedup_job.audit.sqlite_store import AuditDatabase
 from dedup_job.cli import commands
@@ -34,6 +34,7 @@ from dedup_job.mongo.pages import BatchSize, Pages
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.pipeline.command_context import Context
 from dedup_job.records import UNIQUE, Action, Plan, Verdict
+from dedup_job.report.verify_result import VerifyResult
 from scripts.bench.corpus import generate
 from scripts.dev.local_mongod import LocalMongod
 from tests.support.bson_types import raw_ids, texts_as_records

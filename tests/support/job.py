@@ -18,11 +18,11 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 
 from dedup_job import config
-from dedup_job.audit.audit_checks import VerifyResult
 from dedup_job.commands import verify
 from dedup_job.commands.backfill_and_run import decide
 from dedup_job.pipeline.command_context import Context
 from dedup_job.report.run_summary import RunSummary
+from dedup_job.report.verify_result import VerifyResult
 from tests.support.forked_commands import Forks
 from tests.support.waiting import HANG_SECONDS
 

@@ -44,8 +44,8 @@ PACKAGE = Path(__file__).parents[2] / "dedup_job"
 PRIVATE = {
     ("mongo/connect_and_retry.py", "_shutdown_resources"),
     ("native/numba_compile.py", "_nrt"),
-    # `tests/unit/spark/test_session.py` looks after it.
-    ("spark/session.py", "_origin"),
+    # `tests/unit/spark/test_spark_errors.py` looks after it.
+    ("spark/spark_errors.py", "_origin"),
     # `os._exit` is documented, whatever its name says.
     ("__main__.py", "_exit"),
     ("pipeline/pool.py", "_exit"),

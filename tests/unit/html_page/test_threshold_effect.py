@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.html_page.reread_samples import KeeperGroup, estimate_effect
+from dedup_job.html_page.threshold_effect import KeeperGroup, estimate_effect
 
 STEPS = st.integers(80, 100).map(lambda step: step / 100)
 

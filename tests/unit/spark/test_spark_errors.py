@@ -10,7 +10,7 @@ import pytest
 from py4j.protocol import Py4JError
 
 from dedup_job.errors import ConfigError, DedupError, StorageFull
-from dedup_job.spark.session import named_errors
+from dedup_job.spark.spark_errors import named_errors
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 from pyspark.errors import PySparkException
@@ -114,7 +114,7 @@ def test_causes_are_found_that_pyspark_leaves_out() -> None:
 def test_pyspark_keeps_the_java_exception_of_its_own() -> None:
     assert "self._origin = origin" in inspect.getsource(CapturedException.__init__), (
         f"pyspark {version('pyspark')} keeps the Java exception elsewhere: causes are lost; see "
-        "spark/session.py"
+        "spark/spark_errors.py"
     )
 
 
