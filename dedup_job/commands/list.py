@@ -85,9 +85,9 @@ def list_decisions(context: Context, query: ListingQuery) -> Iterator[list[Liste
     remaining = query.limit
     for rows in read_portions(reader.select_rows(selection)):
         if is_of_restored:
-            # A vanished record has nothing to restore; if it returns, it is kept again and listed again.
-            vanished = reader.vanished([row.id for row in rows])
-            rows = [row for row in rows if row.id not in vanished]
+            # Such a record was decided again since: it is unchecked now, or has left the source.
+            decided_again = reader.with_rows([row.id for row in rows])
+            rows = [row for row in rows if row.id not in decided_again]
         if query.where:
             ids = [row.id for row in rows]
             matching = context.source.matching(ids, query.where)

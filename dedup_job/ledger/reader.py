@@ -15,13 +15,13 @@ from dedup_job.errors import DedupError, LeaseHeld, StateError
 from dedup_job.ledger.head import Head, HeadDocument
 from dedup_job.ledger.overrides import KEEP, Override
 from dedup_job.ledger.plan_format import PlanColumns, PlanId, StoredPlan, unpack, unpack_columns
-from dedup_job.ledger.record_rows import DecisionRow, Dependant, Selection, id_of_row, row_key, row_keys
+from dedup_job.ledger.record_rows import Dependant, Selection, id_of_row, row_key, row_keys
 from dedup_job.mongo.connect_and_retry import RetryPolicy, named_errors
 from dedup_job.mongo.id_lookup import Lookup
 from dedup_job.mongo.ids import SHOWABLE, id_of, portions, selector
 from dedup_job.mongo.pages import Pages, prefetch
 from dedup_job.mongo.retrying_collection import RetryingCollection
-from dedup_job.records import BACKFILL, NIGHTLY, SYNC, VANISHED, Counts, chunked
+from dedup_job.records import BACKFILL, NIGHTLY, SYNC, Counts, chunked
 
 PLANS_A_PAGE, PAGE_BYTES = 8, 16 << 20
 # Exit codes of runs that finished and reported all refusals.
@@ -209,10 +209,11 @@ class LedgerReader:
         rows = self._rows("overrides", row_keys(ids)).values()
         return {override.id: override for override in map(Override.read, rows)}
 
-    def vanished(self, ids: Sequence[bytes]) -> set[bytes]:
-        """Return which of these records had left the source when they were last decided."""
-        rows = map(DecisionRow.read, self._rows("exceptions", row_keys(ids)).values())
-        return {row.id for row in rows if row.reason == VANISHED.reason}
+    def with_rows(self, ids: Sequence[bytes]) -> set[bytes]:
+        """Return which of these records have a row in `dropped` or `exceptions`."""
+        keys = row_keys(ids)
+        rows = (row for name in ("dropped", "exceptions") for row in self._rows(name, keys).values())
+        return set(map(id_of_row, rows))
 
     def overridden_ids(self) -> Iterator[list[bytes]]:
         """Yield the ids of all records with an override, in pages."""

@@ -478,6 +478,19 @@ def test_a_restored_record_that_has_left_the_source_is_not_carried_to_a_new_targ
     assert restored_from(few, few.folder / "ids").returncode == 0
 
 
+def test_a_restored_record_that_was_decided_again_has_one_verdict_everywhere(few: Job) -> None:
+    assert called(few, "restore", "id 3").returncode == 0
+    few.source.update_one({"_id": "id 0"}, {"$set": {"text": "Another text, which has nothing in common."}})
+    assert few.command("sync", "--yes").returncode == 0
+
+    why = json.loads(called(few, "why", "id 3", "--json").stdout)
+    status = json.loads(called(few, "status", "--json").stdout)
+    assert (why["verdict"], why["reason"]) == ("unchecked", "restored")
+    assert ids(listed(few, "--verdict", "unchecked", "--reason", "restored")) == ["id 3"]
+    assert listed(few, "--verdict", "restored") == []
+    assert (status["restored"], status["unchecked"]["restored"]) == (0, 1)
+
+
 def test_why_knows_a_duplicate_whose_row_was_deleted_from_the_ledger(few: Job) -> None:
     row = few.ledger("dropped").find_one_and_delete({"_id": "id 1"})
     assert row is not None

@@ -19,6 +19,7 @@ from typing import Any
 
 from pymongo.database import Database
 
+from dedup_job.ledger.overrides import KEEP
 from tests.support.fault_proxy import Fault, Kind, Wire
 from tests.support.forked_commands import Ended, Forks
 from tests.support.walk_views import Decisions, wrong_previews, wrong_views
@@ -314,7 +315,9 @@ class Walk:
     def _decisions(self) -> Decisions:
         dropped, refused = self._dropped(), self._refused()
         kept = self.records.keys() - dropped.keys() - refused
-        return Decisions(dropped, kept, refused, self._restored() & self.records.keys())
+        standing = self._ledger("overrides").find({"action": KEEP})
+        restored = {row["_id"] for row in standing} & self.records.keys()
+        return Decisions(dropped, kept, refused, restored)
 
     def _wrong_decisions(self, dropped: Mapping[int, int], kept: Collection[int]) -> Iterator[str]:
         everything = {**self._former, **self.records}
@@ -351,6 +354,7 @@ class Walk:
         return bad - dropped.keys()
 
     def _restored(self) -> set[int]:
+        """Return the records that a person put back, also those that were decided again since."""
         return {row["_id"] for row in self._ledger("overrides").find()}
 
     def _contents(self, name: str) -> dict[int, Record]:

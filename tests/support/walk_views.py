@@ -24,7 +24,7 @@ class Decisions:
         dropped: The keeper of each dropped record.
         kept: The kept records, restored ones among them.
         refused: The records that the target refused.
-        restored: The restored records that still exist.
+        restored: The restored records that still exist, without those that were decided again.
     """
 
     dropped: Mapping[int, int]
@@ -79,6 +79,8 @@ def _wrong_counts(ask: Ask, truth: Decisions) -> Iterator[str]:
     kept = status["unique"] + sum(status["unchecked"].values()) + restored
     counted = kept, sum(status["duplicate"].values()) - restored
     expected = len(truth.kept), len(truth.dropped)
+    if restored != len(truth.restored):
+        yield f"status counts {restored} restored, not {truth.restored}"
     if counted != expected or status["in_target"] not in (None, len(truth.kept)):
         yield f"status counts {counted}, in target {status['in_target']}, not {expected} (kept, dropped)"
     left = changes["new"], changes["missed"], changes["changed"]["records"], changes["vanished"]["records"]
@@ -120,7 +122,7 @@ def _wrong_answers(ask: Ask, truth: Decisions, chance: Random) -> Iterator[str]:
         if why["verdict"] == "duplicate":
             is_right = why["keeper"] == truth.dropped.get(one)
         else:
-            is_right = one in truth.kept and (why["verdict"] == "restored") <= (one in truth.restored)
+            is_right = one in truth.kept and (why["verdict"] == "restored") == (one in truth.restored)
         if not is_right:
             yield f"why {one}: {json.dumps(why)}"
     for keeper in chance.sample(keepers, min(ASKED, len(keepers))):
