@@ -11,16 +11,22 @@ import click
 
 from dedup_job.cli.after_run import ReportedRun
 from dedup_job.cli.all_commands import commands
-from dedup_job.cli.options import Number, common_options, file_options, prepare_settings, workers_option
+from dedup_job.cli.options import (
+    COUNT,
+    Number,
+    common_options,
+    file_options,
+    prepare_settings,
+    workers_option,
+)
 from dedup_job.cli.output import write_lines
 from dedup_job.errors import StateError, UsageError
 from dedup_job.pipeline.fork_server import preload_workers
+from dedup_job.report.output_files import check_file
 
 
 @commands.command("status")
-@click.option(
-    "--runs", type=click.IntRange(1), default=10, show_default=True, help="Number of last runs to show."
-)
+@click.option("--runs", type=COUNT, default=10, show_default=True, help="Number of last runs to show.")
 @common_options
 def show_status(config: Path, runs: int, **options: Any) -> int:
     """Show progress and the last runs.
@@ -122,7 +128,7 @@ def show_history(config: Path, run: str | None, **options: Any) -> int:
     help="Sort order, ascending.",
 )
 @click.option("--reverse", "is_reversed", is_flag=True, help="Sort in descending order.")
-@click.option("--limit", type=click.IntRange(1), help="List at most this many records.")
+@click.option("--limit", type=COUNT, help="List at most this many records.")
 @click.option("--ids", "ids_only", is_flag=True, help="Print ids only, one per line, for `restore -`.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV with a header, without texts.")
 @common_options
@@ -267,6 +273,7 @@ def compare_records(config: Path, first: str, second: str, others: Path | None, 
     remain those of -c.
 
     An id is an ObjectId's 24 digits, extended JSON of the value ('{"$oid": "..."}', 42, '"42"'), or a text.
+    Before an id that begins with a hyphen, such as -5, write two hyphens: `compare -c shop.toml -- -5 42`.
 
     \b
     Examples:
@@ -355,6 +362,7 @@ def show_changes(config: Path, content: bool, ids: Path | None, **options: Any) 
 
     settings, output = prepare_settings(config, options)
     if ids is not None:
+        check_file(ids, "--ids")
         # Written empty first, so that an error comes before hours of work.
         write_lines(ids, ())
     with (
@@ -369,7 +377,7 @@ def show_changes(config: Path, content: bool, ids: Path | None, **options: Any) 
 
 
 @commands.command("verify")
-@click.option("--sample", type=click.IntRange(1), help="Check only this many decisions, chosen at random.")
+@click.option("--sample", type=COUNT, help="Check only this many decisions, chosen at random.")
 @click.option(
     "--state",
     type=click.Path(path_type=Path),

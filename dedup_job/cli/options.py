@@ -27,6 +27,8 @@ class Number(click.FloatRange):
         return number
 
 
+# MongoDB takes no limit of more than 63 bits.
+COUNT = click.IntRange(1, 1_000_000_000)
 CONFIG_OPTION = click.option(
     "-c",
     "--config",

@@ -13,6 +13,7 @@ from dedup_job.cli.after_run import ReportedRun, add_marks, publish_report, summ
 from dedup_job.cli.all_commands import commands
 from dedup_job.cli.options import (
     ALLOW_OPTION,
+    COUNT,
     common_options,
     consent_from,
     consent_options,
@@ -70,7 +71,7 @@ def estimate_run(config: Path, sample: int | None, **options: Any) -> int:
 )
 @click.option("--fresh", is_flag=True, help="Ignore earlier runs.")
 @click.option("--adopt", is_flag=True, help="Show what `backfill --adopt` would do.")
-@click.option("--limit", type=click.IntRange(1), help="Read at most this many records.")
+@click.option("--limit", type=COUNT, help="Read at most this many records.")
 @file_options
 @consent_options
 @rate_options

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from dedup_job.cli.all_commands import commands
-from dedup_job.cli.options import THRESHOLD_OPTION, common_options, prepare_settings, workers_option
+from dedup_job.cli.options import COUNT, THRESHOLD_OPTION, common_options, prepare_settings, workers_option
 from dedup_job.errors import UsageError
 
 
@@ -22,12 +22,12 @@ from dedup_job.errors import UsageError
 )
 @click.option(
     "--min-df",
-    type=click.IntRange(1),
+    type=COUNT,
     default=2,
     show_default=True,
     help="Leave out terms in fewer texts than this.",
 )
-@click.option("--limit", type=click.IntRange(1), help="Read at most this many records.")
+@click.option("--limit", type=COUNT, help="Read at most this many records.")
 @workers_option
 @common_options
 def fit_idf(config: Path, output: Path, min_df: int, limit: int | None, **options: Any) -> int:

@@ -171,8 +171,8 @@ def test_all_that_changed_or_vanished_is_named_in_json_and_in_a_file_and_why_say
 
 def test_a_file_for_the_ids_that_cannot_be_written_is_told_before_anything_is_compared(decided: Job) -> None:
     done = decided.command("changes", "--ids", str(decided.folder / "nowhere" / "ids.jsonl"))
-    assert done.returncode == 74
-    assert "nowhere/ids.jsonl cannot be written: No such file or directory" in done.stderr
+    assert done.returncode == 64
+    assert "nowhere/ids.jsonl: No such file or directory; name a file in a folder that exists" in done.stderr
 
 
 def test_what_vanished_is_told_alike_with_and_without_the_content(decided: Job) -> None:

@@ -52,6 +52,24 @@ def test_nan_is_no_number_for_an_option(arguments: tuple[str, ...]) -> None:
     assert "'nan' is not a number" in done.output
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("status", "--runs"),
+        ("list", "--limit"),
+        ("report", "--limit"),
+        ("fit-idf", "--limit"),
+        ("fit-idf", "--min-df"),
+        ("verify", "--sample"),
+    ],
+)
+def test_a_number_that_mongodb_cannot_take_is_a_usage_error(arguments: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(commands, (*arguments, str(1 << 63)))
+
+    assert done.exit_code == 2
+    assert f"{1 << 63} is not in the range 1<=x<=1000000000" in done.output
+
+
 def of_session(number: int) -> list[str]:
     """Return the processes of a session that have not ended."""
     found = []
