@@ -38,6 +38,9 @@ URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 WILDCARDS = re.compile(r"[{}\[\]*?\\]")
 
 # Error messages quote the descriptions: "expected the name of ...".
+# The ledger stores settings as MongoDB's numbers, which have at most 64 bits.
+MOST_WHOLE = 1_000_000_000
+Whole = Annotated[int, Field(le=MOST_WHOLE)]
 Name = Annotated[str, Field(min_length=1)]
 DatabaseName = Annotated[
     str,
@@ -140,7 +143,7 @@ class SourceSettings(Section):
     lookback_hours: float = Field(48.0, ge=0, le=876_000)
     full_scan_days: float = Field(7.0, ge=0, le=36_500)
     read_preference: Literal["primary", "secondaryPreferred", "secondary", "nearest"] = "primary"
-    max_staleness_seconds: int = Field(120, ge=90)
+    max_staleness_seconds: Whole = Field(120, ge=90)
     uri_file: File | None = None
 
     @field_validator("fields")
@@ -223,7 +226,7 @@ class CleanSettings(Section):
     select: tuple[Name, ...] = Field((), strict=False)
     remove: tuple[Name, ...] = Field((), strict=False)
     drop_after: tuple[Name, ...] = Field((), strict=False)
-    max_chars: int = Field(1_000_000, ge=1)
+    max_chars: Whole = Field(1_000_000, ge=1)
 
 
 class RecipeSettings(Section):
@@ -236,12 +239,12 @@ class RecipeSettings(Section):
         pattern=r"^(words|words\+han|words:[2-9]|chars:[1-9])$",
         description="words, words+han, words:2 to words:9, or chars:1 to chars:9",
     )
-    min_length: int | None = Field(None, ge=1)
+    min_length: Whole | None = Field(None, ge=1)
     tf: Literal["log", "raw", "binary"] | None = None
     idf: Literal["sqrt", "full", "none"] | None = None
-    top: int | None = Field(None, ge=0)
+    top: Whole | None = Field(None, ge=0)
     bits: Literal[64, 128] | None = None
-    min_terms: int | None = Field(None, ge=1)
+    min_terms: Whole | None = Field(None, ge=1)
     idf_table: File | None = None
     stop_words: File | None = None
     user_words: File | None = None
@@ -283,7 +286,7 @@ class MatchSettings(Section):
     numbers: Literal["ignore", "distinguish"] = "ignore"
     within: tuple[Name, ...] = Field((), strict=False)
     prefer: tuple[PreferRule, ...] = Field((), strict=False)
-    cache_mb: int = Field(256, ge=1)
+    cache_mb: Whole = Field(256, ge=1)
 
     @field_validator("within")
     @classmethod
@@ -309,7 +312,7 @@ class EngineSettings(Section):
     master: Name | None = None
     work: Folder | None = None
     conf: dict[str, str] = Field(default_factory=dict)
-    partitions: int | None = Field(None, ge=1)
+    partitions: Whole | None = Field(None, ge=1)
 
     @property
     def work_folder(self) -> str:
@@ -338,8 +341,8 @@ class LimitSettings(Section):
     """`[limits]`: batch sizes, timeouts, read rates, and the shares at which guards stop a run."""
 
     batch_records: int = Field(5_000, ge=1, le=5_000)
-    batch_mb: int = Field(16, ge=1)
-    in_flight_mb: int = Field(256, ge=1)
+    batch_mb: Whole = Field(16, ge=1)
+    in_flight_mb: Whole = Field(256, ge=1)
     record_seconds: float = Field(5.0, gt=0, le=86_400)
     connect_seconds: float = Field(10.0, gt=0, le=86_400)
     retry_seconds: float = Field(120.0, gt=0, le=604_800)
@@ -351,7 +354,7 @@ class LimitSettings(Section):
     max_unchecked_share: float = Field(0.95, ge=0, le=1)
     max_failed_share: float = Field(0.001, ge=0, le=1)
     max_drop_share: float = Field(0.9, ge=0, le=1)
-    max_group: int | None = Field(None, ge=1)
+    max_group: Whole | None = Field(None, ge=1)
     max_vanished_share: float = Field(0.5, ge=0, le=1)
 
 
@@ -373,9 +376,9 @@ class ReportSettings(Section):
     """`[report]`: where reports are saved, their samples, and which monitoring is notified."""
 
     directory: File | None = None
-    samples: int = Field(10, ge=0)
-    groups: int = Field(5, ge=0)
-    keep: int = Field(30, ge=1)
+    samples: Whole = Field(10, ge=0)
+    groups: Whole = Field(5, ge=0)
+    keep: Whole = Field(30, ge=1)
     metrics: File | None = None
     ping: SecretStr | None = None
     show: tuple[Name, ...] = Field((), strict=False)

@@ -29,7 +29,7 @@ EXPECTED: Mapping[str, str] = {
     "too_short": "at least one",
     "greater_than": "more than {gt:g}",
     "greater_than_equal": "{ge:g} or more",
-    "less_than_equal": "{le:g} or less",
+    "less_than_equal": "{le:.12g} or less",
     "literal_error": "{expected}",
     "model_type": "a table of settings",
 }

@@ -26,7 +26,7 @@ from pydantic.fields import FieldInfo
 from dedup_job.cli import commands
 from dedup_job.cli.all_commands import SECTIONS as SECTIONS_OF_COMMANDS
 from dedup_job.cli.options import Number
-from dedup_job.config import keys_of, section_model
+from dedup_job.config import MOST_WHOLE, keys_of, section_model
 from dedup_job.fingerprint.preference_rule import PreferRule
 from dedup_job.fingerprint.recipe import PROFILES
 from scripts.dev.docs_settings import INTRODUCTION, MEANINGS, SECTIONS
@@ -142,7 +142,8 @@ def _bounds(info: FieldInfo) -> str:
                 words.append(f"≥ {ge:,}")
             case annotated_types.Gt(gt):
                 words.append(f"> {gt:,}")
-            case annotated_types.Le(le):
+            # The page says once that no integer is larger.
+            case annotated_types.Le(le) if le != MOST_WHOLE:
                 words.append(f"≤ {le:,}")
     return f" {', '.join(words)}" if words else ""
 

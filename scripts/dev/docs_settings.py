@@ -20,7 +20,7 @@ collection = "pages_unique"
 ```
 
 These five keys are required. An unknown key is an error, and all errors of a file are reported together (exit
-code 78). Relative paths are relative to the settings file.
+code 78). Relative paths are relative to the settings file. An integer has a billion at most.
 
 **Connection strings** are not in the file. They come from the environment variables `DEDUP_SOURCE_URI` and
 `DEDUP_TARGET_URI` (default: the source's), or from files with mode 0600 that `uri_file` names.

@@ -117,6 +117,7 @@ def test_what_is_missing_is_named(file: Path, cut: str, where: str) -> None:
         ({"match": {"radius": True}}, "[match] radius: expected a whole number, not true"),
         ({"match": {"radius": -1}}, "[match] radius: expected 0 or more, not -1"),
         ({"match": {"radius": 129}}, "[match] radius: expected 128 or less, not 129"),
+        ({"recipe": {"top": 1 << 63}}, "[recipe] top: expected 1000000000 or less, not 9223372036854775808"),
         ({"match": 3}, "[match]: expected a table of settings, not 3"),
         ({"source": {"fields": "body"}}, '[source] fields: expected a list, not "body"'),
         ({"source": {"fields": []}}, "[source] fields: expected at least one, not []"),
