@@ -317,7 +317,7 @@ class Walk:
         kept = self.records.keys() - dropped.keys() - refused
         standing = self._ledger("overrides").find({"action": KEEP})
         restored = {row["_id"] for row in standing} & self.records.keys()
-        return Decisions(dropped, kept, refused, restored)
+        return Decisions(self.records, dropped, kept, refused, restored)
 
     def _wrong_decisions(self, dropped: Mapping[int, int], kept: Collection[int]) -> Iterator[str]:
         everything = {**self._former, **self.records}

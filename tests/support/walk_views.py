@@ -21,12 +21,14 @@ class Decisions:
     """What a ledger says.
 
     Attributes:
+        records: The owner's records.
         dropped: The keeper of each dropped record.
         kept: The kept records, restored ones among them.
         refused: The records that the target refused.
         restored: The restored records that still exist, without those that were decided again.
     """
 
+    records: Mapping[int, Mapping[str, Any]]
     dropped: Mapping[int, int]
     kept: Set[int]
     refused: Set[int]
@@ -45,12 +47,12 @@ def wrong_views(ask: Ask, truth: Decisions, chance: Random, folder: Path) -> Ite
         ask: Runs a command.
         truth: What the ledger says.
         chance: Chooses the records that are asked for one by one.
-        folder: A place for the file of `export`.
+        folder: A place for the files of `export` and `find`.
     """
     yield from _wrong_counts(ask, truth)
     yield from _wrong_lists(ask, truth)
     yield from _wrong_groups(ask, truth, folder / "groups.csv")
-    yield from _wrong_answers(ask, truth, chance)
+    yield from _wrong_answers(ask, truth, chance, folder / "asked.jsonl")
 
 
 def wrong_previews(changes: Any, preview: Any, sync: Any) -> Iterator[str]:
@@ -115,7 +117,7 @@ def _wrong_groups(ask: Ask, truth: Decisions, file: Path) -> Iterator[str]:
         yield f"export: {exported}, not {truth.dropped}"
 
 
-def _wrong_answers(ask: Ask, truth: Decisions, chance: Random) -> Iterator[str]:
+def _wrong_answers(ask: Ask, truth: Decisions, chance: Random, file: Path) -> Iterator[str]:
     decided, keepers = sorted(truth.kept | truth.dropped.keys()), sorted(set(truth.dropped.values()))
     for one in chance.sample(decided, min(ASKED, len(decided))):
         (why,) = ask("why", str(one))
@@ -125,6 +127,15 @@ def _wrong_answers(ask: Ask, truth: Decisions, chance: Random) -> Iterator[str]:
             is_right = one in truth.kept and (why["verdict"] == "restored") == (one in truth.restored)
         if not is_right:
             yield f"why {one}: {json.dumps(why)}"
+        file.write_text(json.dumps(truth.records[one]) + "\n", "utf-8")
+        (found,) = ask("find", str(file))
+        if why["verdict"] == "unique":
+            is_right = found["keeper"] == one
+        elif why["verdict"] == "duplicate":
+            # Near duplicates may be nearer to a record that was kept later.
+            is_right = found["keeper"] in (truth.kept if why["reason"] == "near" else {why["keeper"]})
+        if not is_right:
+            yield f"find {one}: {json.dumps(found)}, but why: {json.dumps(why)}"
     for keeper in chance.sample(keepers, min(ASKED, len(keepers))):
         first, *rows = ask("group", str(keeper))
         shown = first["keeper"], {row["id"] for row in rows}
