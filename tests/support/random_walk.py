@@ -317,7 +317,8 @@ class Walk:
         kept = self.records.keys() - dropped.keys() - refused
         standing = self._ledger("overrides").find({"action": KEEP})
         restored = {row["_id"] for row in standing} & self.records.keys()
-        return Decisions(self.records, dropped, kept, refused, restored)
+        unchecked = (self._restored() - restored) & kept
+        return Decisions(self.records, dropped, kept, refused, restored, unchecked)
 
     def _wrong_decisions(self, dropped: Mapping[int, int], kept: Collection[int]) -> Iterator[str]:
         everything = {**self._former, **self.records}

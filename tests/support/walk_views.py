@@ -26,6 +26,7 @@ class Decisions:
         kept: The kept records, restored ones among them.
         refused: The records that the target refused.
         restored: The restored records that still exist, without those that were decided again.
+        unchecked: The restored records that were decided again.
     """
 
     records: Mapping[int, Mapping[str, Any]]
@@ -33,6 +34,7 @@ class Decisions:
     kept: Set[int]
     refused: Set[int]
     restored: Set[int]
+    unchecked: Set[int]
 
     @property
     def present(self) -> Set[int]:
@@ -100,12 +102,12 @@ def _wrong_lists(ask: Ask, truth: Decisions) -> Iterator[str]:
     listed = {row["id"]: row["keeper"] for row in ask("list")}
     if listed != truth.dropped:
         yield f"list: {listed}, not {truth.dropped}"
-    for verdict, expected in (("restored", truth.restored), ("refused", truth.refused)):
+    for verdict in ("restored", "unchecked", "refused"):
         rows = ask("list", "--verdict", verdict)
         # Refused records that have left the source stay in the list.
         named = {row["id"] for row in rows if row["reason"] != "vanished"} & truth.present
-        if named != expected:
-            yield f"list --verdict {verdict}: {named}, not {expected}"
+        if named != getattr(truth, verdict):
+            yield f"list --verdict {verdict}: {named}, not {getattr(truth, verdict)}"
 
 
 def _wrong_groups(ask: Ask, truth: Decisions, file: Path) -> Iterator[str]:
