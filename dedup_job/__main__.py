@@ -30,7 +30,7 @@ from dedup_job.errors import (
     exit_code_of,
     is_shortage,
 )
-from dedup_job.pipeline import process_memory
+from dedup_job.pipeline import measure_and_limit_memory
 from dedup_job.report import logs
 
 # Bytes.  With a larger value, records of many sizes fragment this process's memory.
@@ -46,7 +46,7 @@ def main() -> NoReturn:
     """Run a command and exit with its code; an error is one line on stderr."""
     _open_streams()
     _find_temporary_directory()
-    process_memory.work_in_batches(LARGE)
+    measure_and_limit_memory.work_in_batches(LARGE)
     # The job does no linear algebra, and further threads of OpenBLAS would spin.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     threading.excepthook = sys.unraisablehook = _end_without_memory

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from bson import decode_iter
 
+from dedup_job.audit.audit_database import AuditDatabase
 from dedup_job.audit.independent_plan_reader import AuditedPlan, DamagedPlan, read_plan_document
-from dedup_job.audit.sqlite_store import AuditDatabase
 from dedup_job.errors import LeaseHeld, StateError
 from dedup_job.ledger.head import Head, Holder
 from dedup_job.ledger.overrides import Override

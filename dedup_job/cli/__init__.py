@@ -3,20 +3,20 @@
 # Importing a module adds its commands to the group.
 from dedup_job.cli import (
     change_source_commands,
-    correction_commands,
+    init_and_doctor_commands,
     inspection_commands,
     run_commands,
-    setup_commands,
     tuning_commands,
+    undo_restore_sync_commands,
 )
 from dedup_job.cli.all_commands import commands
 
 __all__ = [
     "change_source_commands",
     "commands",
-    "correction_commands",
+    "init_and_doctor_commands",
     "inspection_commands",
     "run_commands",
-    "setup_commands",
     "tuning_commands",
+    "undo_restore_sync_commands",
 ]

@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from dedup_job.cli.after_run import ReportedRun
 from dedup_job.cli.all_commands import commands
 from dedup_job.cli.options import (
     COUNT,
@@ -20,6 +19,7 @@ from dedup_job.cli.options import (
     workers_option,
 )
 from dedup_job.cli.output import write_lines
+from dedup_job.cli.run_report_and_marks import ReportedRun
 from dedup_job.errors import StateError, UsageError
 from dedup_job.pipeline.fork_server import preload_workers
 from dedup_job.report.output_files import check_file
@@ -39,7 +39,7 @@ def show_status(config: Path, runs: int, **options: Any) -> int:
     """
     from dedup_job.commands import status
     from dedup_job.pipeline.command_context import Context
-    from dedup_job.report import status_and_doctor_text as page
+    from dedup_job.report import status_history_doctor_text as page
 
     settings, output = prepare_settings(config, options)
     with Context(settings) as context:
@@ -70,7 +70,7 @@ def show_history(config: Path, run: str | None, **options: Any) -> int:
     from dedup_job.pipeline.command_context import Context
     from dedup_job.pipeline.job import observe_all
     from dedup_job.report.progress import Progress
-    from dedup_job.report.status_and_doctor_text import TABLE_HEADER, run_line
+    from dedup_job.report.status_history_doctor_text import TABLE_HEADER, run_line
 
     if run is None:
         if options["file"] or options["save_pairs"]:

@@ -182,7 +182,7 @@ def prepare_settings(config: Path, options: dict[str, Any]) -> tuple[Any, Output
         StorageFull: If there is too little memory for a run.
     """
     from dedup_job import config as configuration
-    from dedup_job.pipeline.process_memory import check_least
+    from dedup_job.pipeline.measure_and_limit_memory import check_least
 
     settings = configuration.load_settings(config, options["assignments"])
     if context := click.get_current_context(silent=True):

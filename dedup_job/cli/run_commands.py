@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from dedup_job.cli.after_run import ReportedRun, add_marks, publish_report, summary_text
 from dedup_job.cli.all_commands import commands
 from dedup_job.cli.options import (
     ALLOW_OPTION,
@@ -23,6 +22,7 @@ from dedup_job.cli.options import (
     rate_options,
     workers_option,
 )
+from dedup_job.cli.run_report_and_marks import ReportedRun, add_marks, publish_report, summary_text
 from dedup_job.errors import UsageError
 from dedup_job.pipeline.fork_server import preload_workers
 
@@ -167,12 +167,12 @@ def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
             raise UsageError(f"--{option} needs a target; with [target] copy = false there is none")
     preload_workers(settings)
     from dedup_job.commands.backfill_and_run import decide
-    from dedup_job.commands.number_comparison import compare_numbers
+    from dedup_job.commands.numbers_that_differ import compare_numbers
     from dedup_job.commands.status import expected_records, ledger_progress
     from dedup_job.pipeline.command_context import Context
     from dedup_job.pipeline.job import observe_all
     from dedup_job.report.monitoring import MonitoredRun
-    from dedup_job.report.number_comparison_result import COMPARED, NearPairs
+    from dedup_job.report.numbers_that_differ_result import COMPARED, NearPairs
     from dedup_job.report.progress import Progress
 
     with MonitoredRun(settings) as watch:

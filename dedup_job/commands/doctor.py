@@ -28,8 +28,8 @@ from dedup_job.mongo.server import COPY_INDEXES, NEEDS, RUN, Rights, Server, Use
 from dedup_job.pipeline.command_context import Context, find_head, first_records
 from dedup_job.pipeline.fork_server import fork_server
 from dedup_job.pipeline.guards import FIRST_RECORDS, UncheckedGuard, stop_run
-from dedup_job.pipeline.process_memory import available_bytes
-from dedup_job.pipeline.sample import read_sample
+from dedup_job.pipeline.measure_and_limit_memory import available_bytes
+from dedup_job.pipeline.sample_source import read_sample
 from dedup_job.report.progress import Advance
 from dedup_job.report.terminal_text import format_bytes
 from dedup_job.spark.work_folder import check_work_folder

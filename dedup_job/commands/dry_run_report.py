@@ -13,7 +13,7 @@ from dedup_job.commands.backfill_and_run import plan_adoption
 from dedup_job.commands.status import expected_records
 from dedup_job.fingerprint.preference_ranks import pack_rank
 from dedup_job.index.digest_index import DigestIndex
-from dedup_job.ledger.earlier_decisions_on_disk import named_storage_errors
+from dedup_job.ledger.decisions_to_replace_on_disk import named_storage_errors
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.record_rows import Dependant
@@ -24,6 +24,8 @@ from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import ReadOnlyTarget, Target
 from dedup_job.pipeline import job
 from dedup_job.pipeline.command_context import Context, find_head, first_records
+from dedup_job.pipeline.decide_again_in_ledger import start_replacement
+from dedup_job.pipeline.decide_again_queue import AT_ONCE, DroppedRecord, LeavingRecord
 from dedup_job.pipeline.guards import Guards, InterruptedCounts, WarningList
 from dedup_job.pipeline.job import Observe, make_plan
 from dedup_job.pipeline.prior_decisions_and_source_scan import (
@@ -32,8 +34,6 @@ from dedup_job.pipeline.prior_decisions_and_source_scan import (
     interrupted_runs,
     warn_missing_keepers,
 )
-from dedup_job.pipeline.replacement_in_ledger import start_replacement
-from dedup_job.pipeline.replacement_queue import AT_ONCE, DroppedRecord, LeavingRecord
 from dedup_job.records import (
     BACKFILL,
     COPYING_ACTIONS,

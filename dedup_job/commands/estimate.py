@@ -29,8 +29,8 @@ from dedup_job.pipeline import job
 from dedup_job.pipeline.command_context import Context
 from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
 from dedup_job.pipeline.guards import UncheckedGuard, WarningList
-from dedup_job.pipeline.process_memory import family, peak_bytes, resident_bytes
-from dedup_job.pipeline.sample import CollectionSample, read_sample, sample_size
+from dedup_job.pipeline.measure_and_limit_memory import family, peak_bytes, resident_bytes
+from dedup_job.pipeline.sample_source import CollectionSample, read_sample, sample_size
 from dedup_job.records import BACKFILL, Action, Plan
 from dedup_job.report.progress import Advance
 from dedup_job.report.run_summary import peak_rss_mb

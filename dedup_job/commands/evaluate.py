@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from dedup_job.analysis.labelled_pairs import Evaluation, JudgedPair, LabelledPair
+from dedup_job.analysis.judge_labelled_pairs import Evaluation, JudgedPair, LabelledPair
 from dedup_job.analysis.match_conditions import distance, similarity
 from dedup_job.analysis.scores import TunedSettings
 from dedup_job.commands.record_lookup import find_versions
 from dedup_job.errors import UsageError
 from dedup_job.fingerprint.group_separation import without_groups
 from dedup_job.fingerprint.recipe import Recipe
-from dedup_job.index.texts_and_keepers import KeeperRefetch, Keepers
+from dedup_job.index.keeper_of_each_text import KeeperRefetch, Keepers
 from dedup_job.mongo.ids import extended, readings
 from dedup_job.pipeline import job
 from dedup_job.pipeline.command_context import Context

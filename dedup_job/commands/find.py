@@ -16,7 +16,7 @@ from bson.json_util import object_hook
 from bson.raw_bson import RawBSONDocument
 
 from dedup_job.errors import ConfigError
-from dedup_job.index.texts_and_keepers import Keepers
+from dedup_job.index.keeper_of_each_text import Keepers
 from dedup_job.ledger.plan_format import PlanColumns
 from dedup_job.ledger.settings_fit_ledger import check_fits, check_places, check_whole, no_decisions_error
 from dedup_job.mongo.ids import ID_JSON, IdSet, document, elements, extended, id_of

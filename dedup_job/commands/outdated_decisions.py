@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from dedup_job.commands.changes import Comparison, OutdatedRows, compare_plans
 from dedup_job.commands.mark import check_field_name
-from dedup_job.ledger.earlier_decisions_on_disk import EarlierDecision, EarlierDecisions
+from dedup_job.ledger.decisions_to_replace_on_disk import EarlierDecision, EarlierDecisions
 from dedup_job.ledger.overrides import copies
 from dedup_job.ledger.plan_format import PlanColumns, PlanId, StoredPlan
 from dedup_job.mongo.ids import IdSet, with_equals

@@ -19,7 +19,7 @@ from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.index.key_map_search import SEGMENT_BITS
 from dedup_job.ledger.commit_plans import Ledger
 from dedup_job.ledger.head import Head
-from dedup_job.ledger.keeper_versions import KeeperVersions
+from dedup_job.ledger.keeper_digests import KeeperDigests
 from dedup_job.ledger.plan_format import PlanColumns
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.run_history import RunId
@@ -31,6 +31,7 @@ from dedup_job.mongo.read_rate_limit import Pace, Rates
 from dedup_job.mongo.reference_collections import is_reference
 from dedup_job.mongo.source import Members, Source
 from dedup_job.pipeline.command_context import Context, make_reference
+from dedup_job.pipeline.decide_again_in_ledger import check_rights_to_replace
 from dedup_job.pipeline.fingerprint_workers import Capacity
 from dedup_job.pipeline.guards import (
     FIRST_RECORDS,
@@ -41,7 +42,6 @@ from dedup_job.pipeline.guards import (
 )
 from dedup_job.pipeline.job import Observe, commit_in_parts
 from dedup_job.pipeline.prior_decisions_and_source_scan import interrupted_runs, read_reference_versions
-from dedup_job.pipeline.replacement_in_ledger import check_rights_to_replace
 from dedup_job.records import BACKFILL, NIGHTLY, REFERENCE, Batch, Plan, RawIds, digest
 from dedup_job.report.run_summary import ReplacementCounts, RunSummary
 from dedup_job.spark.check_and_commit_verdicts import CommitJob, Committed, commit_verdicts
@@ -281,7 +281,7 @@ class _Backfill:
         from dedup_job.spark.planned_verdicts import Phase, chunks, first_of, rows, so_far, tables
 
         context, prefer = self.context, self.context.recipe.matching.prefer
-        versions = read_reference_versions(ledger, head) if context.references else KeeperVersions()
+        versions = read_reference_versions(ledger, head) if context.references else KeeperDigests()
 
         def commit(plan: Plan, raws: Sequence[bytes], phase: Phase) -> Plan:
             if phase is Phase.REFERENCE:
@@ -324,7 +324,7 @@ class _Backfill:
             own = [raw_id for raw_id in map(reference.own_id, ids) if raw_id is not None]
             yield from map(reference.views, reference.records.records(own))
 
-    def _find_outdated_references(self, ids: Sequence[bytes], versions: KeeperVersions) -> set[bytes]:
+    def _find_outdated_references(self, ids: Sequence[bytes], versions: KeeperDigests) -> set[bytes]:
         """Return the reference records that were deleted, or have another text or group by now."""
         outdated, known = set(ids), versions.find(ids)
         for records in self.context.target.fetch(ids) if ids else ():

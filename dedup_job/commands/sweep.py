@@ -11,7 +11,7 @@ from dedup_job.commands.mark import dropped_rows, plans_from
 from dedup_job.commands.undo import read_head, undo_origin
 from dedup_job.errors import ConfigError, UsageError
 from dedup_job.ledger.head import Head, SweepProgress
-from dedup_job.ledger.keeper_versions import KeeperVersions
+from dedup_job.ledger.keeper_digests import KeeperDigests
 from dedup_job.ledger.move_to_archive_and_back import ArchiveMoves
 from dedup_job.ledger.plan_format import StoredPlan
 from dedup_job.ledger.reader import LedgerReader
@@ -234,7 +234,7 @@ class SweepRun:
     archive: Archive
     restored: IdSet
     result: SweepResult
-    kept: KeeperVersions = field(default_factory=KeeperVersions)
+    kept: KeeperDigests = field(default_factory=KeeperDigests)
 
     def look_up(self, reader: LedgerReader, head: Head, first: int) -> Iterator[FoundRecords | LookedUp]:
         """Yield the dropped records of the plans from a number on, some megabytes at a time."""

@@ -14,7 +14,7 @@ from dedup_job.commands.backfill_and_run import decide
 from dedup_job.commands.outdated_decisions import OutdatedDecisions, SourceComparison
 from dedup_job.errors import LeaseHeld
 from dedup_job.ledger.commit_plans import Ledger
-from dedup_job.ledger.earlier_decisions_on_disk import PAGE, EarlierDecision
+from dedup_job.ledger.decisions_to_replace_on_disk import PAGE, EarlierDecision
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.move_to_archive_and_back import ArchiveMoves
 from dedup_job.ledger.plan_format import Before
@@ -24,16 +24,16 @@ from dedup_job.mongo.pages import Window
 from dedup_job.mongo.spilled_id_list import IdList
 from dedup_job.pipeline import job
 from dedup_job.pipeline.command_context import Context, require_head
+from dedup_job.pipeline.decide_again_in_ledger import (
+    LedgerDecisions,
+    check_rights_to_replace,
+    start_replacement,
+)
 from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
 from dedup_job.pipeline.guards import FailureGuard, WarningList, check_vanished, stop_run
 from dedup_job.pipeline.job import Observe
 from dedup_job.pipeline.prior_decisions_and_source_scan import PriorDecisions
 from dedup_job.pipeline.replace_keepers import KeeperReplacement
-from dedup_job.pipeline.replacement_in_ledger import (
-    LedgerDecisions,
-    check_rights_to_replace,
-    start_replacement,
-)
 from dedup_job.records import (
     CONFLICT,
     COPYING_ACTIONS,

@@ -9,7 +9,7 @@ from dedup_job.analysis.scores import TunedSettings
 from dedup_job.errors import ConfigError
 from dedup_job.fingerprint.group_separation import mix_groups
 from dedup_job.pipeline.command_context import Context
-from dedup_job.pipeline.sample import read_sample
+from dedup_job.pipeline.sample_source import read_sample
 from dedup_job.records import Fingerprints
 from dedup_job.report.progress import Advance
 

@@ -32,9 +32,9 @@ from dedup_job.audit.audit_context import (
     read_plan,
     read_restored,
 )
+from dedup_job.audit.audit_database import AuditDatabase, Position
 from dedup_job.audit.independent_plan_reader import LedgerDecision
 from dedup_job.audit.reread_checks import GROUPS, SIMILARITIES, check_groups, check_similarities
-from dedup_job.audit.sqlite_store import AuditDatabase, Position
 from dedup_job.ledger.record_rows import id_of_row
 from dedup_job.mongo.ids import id_of
 from dedup_job.mongo.pages import since

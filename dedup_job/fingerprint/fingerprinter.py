@@ -12,7 +12,7 @@ import numpy as np
 
 from dedup_job.fingerprint.group_separation import separate_groups
 from dedup_job.fingerprint.idf import Idf, read_idf
-from dedup_job.fingerprint.jieba_to_trie import load_tables
+from dedup_job.fingerprint.jieba_to_segmenter_tables import load_tables
 from dedup_job.fingerprint.minhash_bands import band_keys
 from dedup_job.fingerprint.preference_ranks import Ranks, rank_records
 from dedup_job.fingerprint.recipe import Recipe, Resource

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.fingerprint.jieba_to_trie import jieba_folder
+from dedup_job.fingerprint.jieba_to_segmenter_tables import jieba_folder
 from dedup_job.fingerprint.term_hash_tables import Hashes, Numbers, build_table, hash_strings, look_up
 
 SCALE = 1024

@@ -25,8 +25,8 @@ from dedup_job.index.judge import (
     are_in,
     compare,
 )
+from dedup_job.index.keeper_of_each_text import KeeperRef, Keepers
 from dedup_job.index.similarity import ShingleSets, similarities_at_least
-from dedup_job.index.texts_and_keepers import KeeperRef, Keepers
 from dedup_job.records import Fingerprints
 
 Flags = npt.NDArray[np.bool_]

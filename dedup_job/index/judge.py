@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.fingerprint.recipe import Matching
+from dedup_job.index.keeper_of_each_text import Keepers
 from dedup_job.index.similarity import ShingleSets, row_similarity, set_sizes, similarities_at_least
-from dedup_job.index.texts_and_keepers import Keepers
 from dedup_job.native.numba_compile import compiled
 from dedup_job.records import Fingerprints
 

@@ -13,7 +13,7 @@ from typing import Protocol, Self
 from dedup_job.config import ReferenceSettings, Settings
 from dedup_job.errors import ConfigError, StateError, exit_code_of
 from dedup_job.fingerprint.recipe import Recipe
-from dedup_job.index.texts_and_keepers import KeeperRefetch, Keepers
+from dedup_job.index.keeper_of_each_text import KeeperRefetch, Keepers
 from dedup_job.ledger.commit_plans import Ledger
 from dedup_job.ledger.head import Head, Origin
 from dedup_job.ledger.reader import LedgerReader

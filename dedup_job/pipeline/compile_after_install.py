@@ -16,7 +16,7 @@ from bson import encode
 
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Matching, Reader, Recipe
-from dedup_job.index.texts_and_keepers import KeeperRefetch, Keepers
+from dedup_job.index.keeper_of_each_text import KeeperRefetch, Keepers
 from dedup_job.native.numba_compile import CACHE_FOLDER
 from dedup_job.native.ragged_and_growing_arrays import Ragged
 from dedup_job.pipeline import job

@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.index.judge import BatchNeighbours, Judgement, find_batch_neighbours, find_single_neighbours
+from dedup_job.index.keeper_of_each_text import BatchTexts, KeeperRef, Keepers
 from dedup_job.index.key_map_search import NO_DISTANCE
-from dedup_job.index.texts_and_keepers import BatchTexts, KeeperRef, Keepers
 from dedup_job.mongo.ids import IdSet
 from dedup_job.records import (
     CONFLICT,

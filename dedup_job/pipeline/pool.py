@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from dedup_job.errors import NO_MEMORY, DedupError, StorageFull, is_shortage
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.pipeline import worker_tasks
-from dedup_job.pipeline.process_memory import cpu_seconds
+from dedup_job.pipeline.measure_and_limit_memory import cpu_seconds
 from dedup_job.pipeline.worker_pipe import receive, send
 from dedup_job.threads_and_processors import Threads, start_thread
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from dedup_job.errors import StateError
 from dedup_job.fingerprint.preference_ranks import BEST, pack_rank
-from dedup_job.index.texts_and_keepers import KeeperRef, Keepers
+from dedup_job.index.keeper_of_each_text import KeeperRef, Keepers
 from dedup_job.ledger.head import Head
-from dedup_job.ledger.keeper_versions import KeeperVersions
+from dedup_job.ledger.keeper_digests import KeeperDigests
 from dedup_job.ledger.plan_format import PlanColumns
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.mongo.ids import IdSet
@@ -24,10 +24,10 @@ from dedup_job.mongo.reference_collections import is_reference
 from dedup_job.mongo.target import Target
 from dedup_job.pasteable_command import command_line
 from dedup_job.pipeline.command_context import Context
+from dedup_job.pipeline.decide_again_queue import KeptRecord
 from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
 from dedup_job.pipeline.guards import InterruptedCounts
 from dedup_job.pipeline.job import commit_in_parts, make_plan
-from dedup_job.pipeline.replacement_queue import KeptRecord
 from dedup_job.pipeline.skip_restored_and_long_ids import skip_records
 from dedup_job.records import (
     NIGHTLY,
@@ -238,9 +238,9 @@ def read_unsettled(reader: LedgerReader, head: Head) -> UnsettledKeepers:
     return UnsettledKeepers(head.unsettled, due)
 
 
-def read_reference_versions(reader: LedgerReader, head: Head) -> KeeperVersions:
+def read_reference_versions(reader: LedgerReader, head: Head) -> KeeperDigests:
     """Return the versions of all reference records that earlier runs have read."""
-    versions = KeeperVersions()
+    versions = KeeperDigests()
     for stored in reader.plans(head):
         if stored.mode == REFERENCE:
             versions.add(stored.plan)

@@ -23,9 +23,10 @@ from dedup_job.fingerprint.preference_ranks import BEST, pack_rank, unpack_ranks
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.index.better_neighbours import RankedBatch, find_better_neighbours
 from dedup_job.index.digest_index import DigestIndex
-from dedup_job.index.texts_and_keepers import BatchTexts, KeeperRef, Keepers
+from dedup_job.index.keeper_of_each_text import BatchTexts, KeeperRef, Keepers
 from dedup_job.ledger.record_rows import Dependant
 from dedup_job.mongo.ids import IdSet
+from dedup_job.pipeline.decide_again_queue import DroppedRecord, KeptRecord, LeavingRecord, RedecisionQueue
 from dedup_job.pipeline.job import (
     PLAN_BYTES,
     AdoptedIds,
@@ -39,7 +40,6 @@ from dedup_job.pipeline.job import (
     make_plan,
     make_verdicts,
 )
-from dedup_job.pipeline.replacement_queue import DroppedRecord, KeptRecord, LeavingRecord, RedecisionQueue
 from dedup_job.records import (
     CONFLICT,
     UNIQUE,

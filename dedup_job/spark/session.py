@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dedup_job.errors import ConfigError, DedupError, GuardStop, Stopped, StorageFull, Unreachable
-from dedup_job.pipeline.process_memory import available_bytes
+from dedup_job.pipeline.measure_and_limit_memory import available_bytes
 from dedup_job.spark.spark_errors import class_of
 
 if TYPE_CHECKING:

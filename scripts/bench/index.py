@@ -28,7 +28,7 @@ from bson import encode
 
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Matching, Reader, Recipe
-from dedup_job.index.texts_and_keepers import KeeperRefetch, Keepers
+from dedup_job.index.keeper_of_each_text import KeeperRefetch, Keepers
 from dedup_job.records import PlanTexts, RawIds
 from dedup_job.text.fields import TextFields
 from scripts.bench.measure import documents, numbers, row, table

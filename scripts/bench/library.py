@@ -25,7 +25,7 @@ from typing import Any
 from pymongo import MongoClient
 
 from dedup_job import Deduplicator
-from dedup_job.pipeline.process_memory import family
+from dedup_job.pipeline.measure_and_limit_memory import family
 from scripts.bench.measure import DATABASE, Commands, cpu_seconds, fill, job_commands, row, table
 from scripts.bench.reference import TextSet, arguments
 from scripts.dev.local_mongod import Server, open_server

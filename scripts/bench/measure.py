@@ -25,7 +25,7 @@ from typing import Any
 
 from pymongo import MongoClient
 
-from dedup_job.pipeline.process_memory import family, resident_bytes
+from dedup_job.pipeline.measure_and_limit_memory import family, resident_bytes
 from scripts.dev.local_mongod import Server
 
 DATABASE = "bench"

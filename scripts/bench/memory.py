@@ -17,7 +17,7 @@ from pymongo import MongoClient
 
 from dedup_job import config
 from dedup_job.commands.backfill_and_run import decide
-from dedup_job.pipeline.process_memory import family, resident_bytes
+from dedup_job.pipeline.measure_and_limit_memory import family, resident_bytes
 from dedup_job.records import Batch, Plan
 from scripts.bench.corpus import Mix, generate
 from scripts.bench.measure import MB, fill, job_commands, mongod_of, row, table

@@ -33,7 +33,7 @@ from pymongo import MongoClient
 
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.index.better_neighbours import RankedBatch
-from dedup_job.index.texts_and_keepers import KeeperRefetch, Keepers
+from dedup_job.index.keeper_of_each_text import KeeperRefetch, Keepers
 from dedup_job.mongo.ids import id_of
 from dedup_job.pipeline.replace_keepers import decide_best_first
 from dedup_job.records import RAW, RawIds, chunked

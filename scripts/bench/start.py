@@ -24,12 +24,12 @@ from pymongo.collection import Collection
 
 from dedup_job.__main__ import LARGE
 from dedup_job.fingerprint.recipe import Matching, Reader, Recipe
-from dedup_job.index.texts_and_keepers import KeeperRefetch, Keepers
+from dedup_job.index.keeper_of_each_text import KeeperRefetch, Keepers
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.plan_format import PlanId, StoredPlan, pack
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.mongo.pages import Window, since
-from dedup_job.pipeline import process_memory
+from dedup_job.pipeline import measure_and_limit_memory
 from dedup_job.pipeline.prior_decisions_and_source_scan import load_keepers
 from dedup_job.records import BACKFILL, UNIQUE, Counts, Plan
 from dedup_job.text.fields import TextFields
@@ -96,7 +96,7 @@ def main() -> None:
     parser.add_argument("--counts", type=numbers, default=[1_000_000], help="records in the ledger")
     options = parser.parse_args()
     recipe = Recipe(Reader(TextFields(("data",))), 64, Matching())
-    process_memory.work_in_batches(LARGE)
+    measure_and_limit_memory.work_in_batches(LARGE)
     print("| records | until | seconds | CPU seconds | CPU us a record | 50 M, extrapolated: CPU seconds |")
     print("|---|---|---|---|---|---|")
     with LocalMongod() as server, MongoClient[dict[str, object]](server.uri, tz_aware=True) as client:

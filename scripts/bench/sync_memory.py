@@ -23,7 +23,7 @@ from bson import ObjectId, encode
 from pymongo import MongoClient
 from pymongo.collection import Collection
 
-from dedup_job.ledger.earlier_decisions_on_disk import EarlierDecision, EarlierDecisions
+from dedup_job.ledger.decisions_to_replace_on_disk import EarlierDecision, EarlierDecisions
 from dedup_job.mongo.ids import IdSet
 from dedup_job.records import UNIQUE, Action
 from dedup_job.report.counts_with_ids import AffectedRecords

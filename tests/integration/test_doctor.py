@@ -10,7 +10,7 @@ from bson import ObjectId
 
 from dedup_job.commands import doctor
 from dedup_job.mongo.server import Server
-from dedup_job.report.status_and_doctor_text import doctor_text
+from dedup_job.report.status_history_doctor_text import doctor_text
 from dedup_job.report.terminal_text import WIDTH, display_width
 from scripts.bench.corpus import generate
 from tests.support.console import Console, Said

@@ -11,7 +11,7 @@ from dedup_job.commands import status
 from dedup_job.commands.dry_run_report import DryRun, dry_run
 from dedup_job.mongo.source import Source
 from dedup_job.pipeline.command_context import Context
-from dedup_job.report.status_and_doctor_text import status_text
+from dedup_job.report.status_history_doctor_text import status_text
 from tests.support.aged_ledger import aged, head
 from tests.support.faulty_runs import install
 from tests.support.job import Job

@@ -17,7 +17,7 @@ from dedup_job.commands import status
 from dedup_job.commands.backfill_and_run import decide
 from dedup_job.errors import NotPermitted, Stopped
 from dedup_job.pipeline.command_context import Context
-from dedup_job.report.status_and_doctor_text import status_text
+from dedup_job.report.status_history_doctor_text import status_text
 from scripts.dev.local_mongod import LocalMongod
 from tests.support.faulty_runs import install
 from tests.support.job import Job

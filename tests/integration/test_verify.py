@@ -21,8 +21,8 @@ from pymongo import MongoClient
 
 from dedup_job import config
 from dedup_job.audit.audit_checks import HEAD_CHECKS, LEDGER, NUMBERS, RECORDS
+from dedup_job.audit.audit_database import AuditDatabase
 from dedup_job.audit.reread_checks import SIMILARITIES
-from dedup_job.audit.sqlite_store import AuditDatabase
 from dedup_job.cli import commands
 from dedup_job.commands import verify
 from dedup_job.errors import ConfigError, LeaseHeld, UsageError

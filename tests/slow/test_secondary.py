@@ -19,7 +19,7 @@ from dedup_job.commands.dry_run_report import DryRun, dry_run
 from dedup_job.commands.status import status
 from dedup_job.errors import Unreachable
 from dedup_job.pipeline.command_context import Context
-from dedup_job.report.status_and_doctor_text import status_text
+from dedup_job.report.status_history_doctor_text import status_text
 from scripts.bench.corpus import generate
 from scripts.dev.local_replica_set import LocalReplicaSet, Member
 from tests.support.command_recorder import Recorder

@@ -31,7 +31,7 @@ from pymongo import common
 
 import dedup_job
 from dedup_job import __main__, config
-from dedup_job.index.texts_and_keepers import KeeperRefetch, Keepers
+from dedup_job.index.keeper_of_each_text import KeeperRefetch, Keepers
 from dedup_job.mongo.ids import id_of
 from dedup_job.pipeline import job
 from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers

@@ -22,15 +22,16 @@ from pymongo.database import Database
 from dedup_job.ledger.overrides import KEEP
 from tests.support.fault_proxy import Fault, Kind, Wire
 from tests.support.forked_commands import Ended, Forks
-from tests.support.walk_views import Decisions, wrong_previews, wrong_views
+from tests.support.walk_views import Decisions, Keeper, name_keeper, wrong_previews, wrong_views
 
 SOURCE, TARGET, ARCHIVE, FORMER, MARK = "pages", "unique", "pages_archive", "pages_before", "dedup"
+REFERENCE = "known"
 KINDS = (Kind.KILLED_BEFORE, Kind.KILLED_AFTER, Kind.REQUEST_LOST, Kind.REPLY_LOST)
 MATCH = ("", 'within = ["group"]', 'prefer = [{field = "rank", order = "descending"}]')
 LEAST_SIMILARITY, SHINGLE = 0.8, 3  # of Chinese texts
 LEAVES_NO_CHOICE = ("undo", "restore", "sweep", "promote")  # if killed, to be repeated before anything else
 FAULT_SHARE = 0.4
-TEXTS, MOST_IDS = 5, 1_000
+TEXTS, MOST_IDS, HIGHEST_RANK = 5, 1_000, 9
 LAST_COMMAND = 40  # to the server, of those with a fault
 BETWEEN_CHECKS = 5  # steps
 
@@ -72,6 +73,7 @@ class Walk:
         self._is_left = False
         # The records of the former source after a promotion.
         self._former: Mapping[int, Record] = {}
+        self._has_reference = self.chance.random() < 0.3
         # Target and ledger at an earlier moment.
         self._dump: Mapping[str, list[Record]] = {}
         self._write_settings()
@@ -79,10 +81,12 @@ class Walk:
     def _write_settings(self) -> None:
         beside = f'collection = "{TARGET}"\n' if self._had_copies else ""
         copy = "" if self._has_copies else "copy = false\n"
+        named = f'[[reference]]\ndatabase = "{self.database.name}"\ncollection = "{REFERENCE}"\n'
         (self.folder / "walk.toml").write_text(
             f'[source]\ndatabase = "{self.database.name}"\ncollection = "{SOURCE}"\nfields = ["text"]\n'
             f'[target]\ndatabase = "{self.database.name}"\n{beside}{copy}'
-            f"[match]\n{self._match}\n[limits]\nbatch_records = {self._batch}\n",
+            f"[match]\n{self._match}\n[limits]\nbatch_records = {self._batch}\n"
+            f"{named if self._has_reference else ''}",
             "utf-8",
         )
 
@@ -92,10 +96,12 @@ class Walk:
         Raises:
             BrokenPromise: If one does not hold.
         """
-        about = (
-            f"copies: {self._has_copies}, refuses: {self._refuses}, batches of {self._batch}, {self._match}"
+        self.steps.append(
+            f"copies: {self._has_copies}, refuses: {self._refuses}, reference: {self._has_reference}, "
+            f"batches of {self._batch}, {self._match}"
         )
-        self.steps.append(about)
+        if self._has_reference:
+            self._insert_reference()
         self._insert()
         self._command("backfill")
         self._expect(self._run("backfill"), 0, 3)
@@ -109,6 +115,7 @@ class Walk:
         edits = [self._edit, self._touch]
         choices: list[Callable[[], object]] = [*[self._insert] * 3, *edits * 2, self._delete]
         choices += [self._decide, self._sync, self._restore, self._undo]
+        choices += [self._insert_reference] if self._has_reference else []
         # What prefers records needs the dropped ones in the source, and only it has the refused ones.
         can_move = "prefer" not in self._match and not self._refuses
         if self._has_copies:
@@ -128,6 +135,12 @@ class Walk:
         self.steps.append(f"insert {[one['_id'] for one in made]}")
         self.database[SOURCE].insert_many(made)
         self.records.update((one["_id"], one) for one in made)
+
+    def _insert_reference(self) -> None:
+        one = self.database[REFERENCE].count_documents({}) + 1
+        self.steps.append(f"insert {one} into the reference")
+        # Nothing is preferred to a reference record.
+        self.database[REFERENCE].insert_one({**self._made(one), "rank": HIGHEST_RANK})
 
     def _made(self, one: int) -> Record:
         group, rank = self.chance.randrange(2), self.chance.randrange(3)
@@ -176,7 +189,8 @@ class Walk:
         # A killed command, and `prefer`, may have decided about texts that the owner has edited since.
         if was_left or "prefer" in self._match:
             return
-        kept = self._contents(TARGET if self._has_copies else SOURCE)
+        kept: dict[Any, Record] = {**self._references()}
+        kept |= self._contents(TARGET if self._has_copies else SOURCE)
         for one, keeper in self._dropped().items() - before.items():
             if keeper not in kept or not self._may_be_dropped(self.records[one], kept[keeper]):
                 self._fail(f"{one} was dropped for {keeper}: {self.records[one]}, {kept.get(keeper)}")
@@ -318,12 +332,14 @@ class Walk:
         standing = self._ledger("overrides").find({"action": KEEP})
         restored = {row["_id"] for row in standing} & self.records.keys()
         unchecked = (self._restored() - restored) & kept
-        return Decisions(self.records, dropped, kept, refused, restored, unchecked)
+        references = self._references().keys()
+        return Decisions(self.records, dropped, kept, refused, restored, unchecked, references)
 
-    def _wrong_decisions(self, dropped: Mapping[int, int], kept: Collection[int]) -> Iterator[str]:
-        everything = {**self._former, **self.records}
+    def _wrong_decisions(self, dropped: Mapping[int, Keeper], kept: Collection[int]) -> Iterator[str]:
+        references = self._references()
+        everything: dict[Any, Record] = {**references, **self._former, **self.records}
         for one, keeper in dropped.items():
-            if one not in everything or keeper not in kept:
+            if one not in everything or (keeper not in kept and keeper not in references):
                 yield f"{one} was dropped for {keeper}, one of which is not there"
             elif not self._may_be_dropped(everything[one], everything[keeper]):
                 yield f"{one} was dropped for {keeper}: {everything[one]}, {everything[keeper]}"
@@ -343,10 +359,10 @@ class Walk:
         has_one_group = "within" not in self._match or one["group"] == other["group"]
         return bool(has_one_group and one["text"] == other["text"])
 
-    def _dropped(self) -> dict[int, int]:
+    def _dropped(self) -> dict[int, Keeper]:
         """Return the keeper of each dropped record."""
         rows = self._ledger("dropped").find({"_id": {"$nin": list(self._restored())}})
-        return {row["_id"]: row["keeper"] for row in rows}
+        return {row["_id"]: name_keeper(row["keeper"]) for row in rows}
 
     def _refused(self) -> set[int]:
         """Return the bad records that the target should refuse."""
@@ -357,6 +373,11 @@ class Walk:
     def _restored(self) -> set[int]:
         """Return the records that a person put back, also those that were decided again since."""
         return {row["_id"] for row in self._ledger("overrides").find()}
+
+    def _references(self) -> dict[Keeper, Record]:
+        """Return the reference records, by the name that they have as keepers."""
+        name, records = f"{self.database.name}.{REFERENCE}", self._contents(REFERENCE)
+        return {name_keeper({"reference": name, "id": one}): record for one, record in records.items()}
 
     def _contents(self, name: str) -> dict[int, Record]:
         """Return the records of a collection, without marks."""

@@ -12,6 +12,9 @@ from typing import Any
 
 ASKED = 3  # records, and groups, for each check
 
+Keeper = int | str
+"""The `_id` of a kept record, or the JSON of a reference record's id."""
+
 Ask = Callable[..., list[Any]]
 """Runs a command with `--json`, and returns the objects that it printed."""
 
@@ -27,19 +30,26 @@ class Decisions:
         refused: The records that the target refused.
         restored: The restored records that still exist, without those that were decided again.
         unchecked: The restored records that were decided again.
+        references: The reference records.
     """
 
     records: Mapping[int, Mapping[str, Any]]
-    dropped: Mapping[int, int]
+    dropped: Mapping[int, Keeper]
     kept: Set[int]
     refused: Set[int]
     restored: Set[int]
     unchecked: Set[int]
+    references: Set[Keeper]
 
     @property
     def present(self) -> Set[int]:
         """Every record that still exists."""
         return self.kept | self.refused | self.dropped.keys()
+
+
+def name_keeper(keeper: Any) -> Keeper:
+    """Return a keeper from the ledger, or from a command's answer in JSON, in one form."""
+    return json.dumps(keeper) if isinstance(keeper, dict) else keeper
 
 
 def wrong_views(ask: Ask, truth: Decisions, chance: Random, folder: Path) -> Iterator[str]:
@@ -99,7 +109,7 @@ def _wrong_counts(ask: Ask, truth: Decisions) -> Iterator[str]:
 
 
 def _wrong_lists(ask: Ask, truth: Decisions) -> Iterator[str]:
-    listed = {row["id"]: row["keeper"] for row in ask("list")}
+    listed = {row["id"]: name_keeper(row["keeper"]) for row in ask("list")}
     if listed != truth.dropped:
         yield f"list: {listed}, not {truth.dropped}"
     for verdict in ("restored", "unchecked", "refused"):
@@ -114,33 +124,36 @@ def _wrong_groups(ask: Ask, truth: Decisions, file: Path) -> Iterator[str]:
     ask("export", "--clusters", str(file))
     rows = list(csv.DictReader(file.read_text("utf-8").splitlines()))
     keepers = set(truth.dropped.values())
-    exported = sorted((int(row["id"]), int(row["keeper"])) for row in rows)
-    if exported != sorted([*truth.dropped.items(), *((keeper, keeper) for keeper in keepers)]):
+    exported = sorted((row["id"], row["keeper"]) for row in rows)
+    expected = [*truth.dropped.items(), *((keeper, keeper) for keeper in keepers)]
+    if exported != sorted((str(one), str(keeper)) for one, keeper in expected):
         yield f"export: {exported}, not {truth.dropped}"
 
 
 def _wrong_answers(ask: Ask, truth: Decisions, chance: Random, file: Path) -> Iterator[str]:
-    decided, keepers = sorted(truth.kept | truth.dropped.keys()), sorted(set(truth.dropped.values()))
+    decided, keepers = sorted(truth.kept | truth.dropped.keys()), sorted(set(truth.dropped.values()), key=str)
     for one in chance.sample(decided, min(ASKED, len(decided))):
         (why,) = ask("why", str(one))
         if why["verdict"] == "duplicate":
-            is_right = why["keeper"] == truth.dropped.get(one)
+            is_right = name_keeper(why["keeper"]) == truth.dropped.get(one)
         else:
             is_right = one in truth.kept and (why["verdict"] == "restored") == (one in truth.restored)
         if not is_right:
             yield f"why {one}: {json.dumps(why)}"
         file.write_text(json.dumps(truth.records[one]) + "\n", "utf-8")
         (found,) = ask("find", str(file))
+        # A reference record may be newer than the decision.
+        expected = set(truth.references)
         if why["verdict"] == "unique":
-            is_right = found["keeper"] == one
+            expected |= {one}
         elif why["verdict"] == "duplicate":
             # Near duplicates may be nearer to a record that was kept later.
-            is_right = found["keeper"] in (truth.kept if why["reason"] == "near" else {why["keeper"]})
-        if not is_right:
+            expected |= truth.kept if why["reason"] == "near" else {truth.dropped[one]}
+        if why["verdict"] in ("unique", "duplicate") and name_keeper(found["keeper"]) not in expected:
             yield f"find {one}: {json.dumps(found)}, but why: {json.dumps(why)}"
     for keeper in chance.sample(keepers, min(ASKED, len(keepers))):
         first, *rows = ask("group", str(keeper))
-        shown = first["keeper"], {row["id"] for row in rows}
-        expected = keeper, {one for one, other in truth.dropped.items() if other == keeper}
-        if shown != expected:
-            yield f"group {keeper}: {shown}, not {expected}"
+        shown = name_keeper(first["keeper"]), {row["id"] for row in rows}
+        group = keeper, {one for one, other in truth.dropped.items() if other == keeper}
+        if shown != group:
+            yield f"group {keeper}: {shown}, not {group}"

@@ -27,7 +27,7 @@ from pymongo.read_preferences import Secondary
 from pymongo.server_description import ServerDescription
 
 from dedup_job.fingerprint.idf import jieba_idf_path
-from dedup_job.fingerprint.jieba_to_trie import jieba_folder
+from dedup_job.fingerprint.jieba_to_segmenter_tables import jieba_folder
 from dedup_job.html_page import charts
 from dedup_job.index.similarity import jaccard
 from dedup_job.mongo.connect_and_retry import NO_SECONDARY, members_answer
@@ -244,11 +244,11 @@ def test_jieba_has_its_tables_where_they_are_looked_for() -> None:
     files = [folder / "dict.txt", *((folder / "finalseg").glob("prob_[set]*.py")), jieba_idf_path()]
     assert len(files) == 5, (
         f"jieba {version('jieba')} has no Markov model in {folder / 'finalseg'}: nothing can be decided; see "
-        "fingerprint/jieba_to_trie.py"
+        "fingerprint/jieba_to_segmenter_tables.py"
     )
     assert all(file.is_file() for file in files), (
         f"jieba {version('jieba')} does not have all of {files}: nothing can be decided; see "
-        "fingerprint/jieba_to_trie.py and fingerprint/idf.py"
+        "fingerprint/jieba_to_segmenter_tables.py and fingerprint/idf.py"
     )
 
 

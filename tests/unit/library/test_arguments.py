@@ -8,7 +8,7 @@ from bson.int64 import Int64
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.audit.sqlite_store import as_id, as_key
+from dedup_job.audit.audit_database import as_id, as_key
 from tests.support.stored_plans import IDS
 
 SORTED: list[st.SearchStrategy[Any]] = [

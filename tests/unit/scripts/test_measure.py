@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dedup_job.pipeline import process_memory
+from dedup_job.pipeline import measure_and_limit_memory
 from scripts.bench import measure
 from scripts.bench.measure import Usage, cell, numbers, watched
 
@@ -37,7 +37,7 @@ def test_a_command_is_watched_with_all_that_it_starts(
             looks.append(pid)
         if len(looks) > 1:
             (tmp_path / "seen").touch()
-        return list(process_memory.family(pid))
+        return list(measure_and_limit_memory.family(pid))
 
     monkeypatch.setattr(measure, "family", family)
     monkeypatch.setattr(measure, "POLLS_FOR_MEMORY", 1)

@@ -12,7 +12,7 @@ from dedup_job.native.ragged_and_growing_arrays import ensure_capacity
 from dedup_job.records import Action, Plan, digests
 
 
-class KeeperVersions:
+class KeeperDigests:
     """The judged versions of the kept records of plans; about 50 bytes for each."""
 
     def __init__(self) -> None:

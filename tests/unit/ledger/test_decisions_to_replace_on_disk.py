@@ -9,8 +9,8 @@ import pytest
 from bson import encode
 
 from dedup_job.errors import StorageFull
-from dedup_job.ledger import earlier_decisions_on_disk
-from dedup_job.ledger.earlier_decisions_on_disk import EarlierDecision, EarlierDecisions
+from dedup_job.ledger import decisions_to_replace_on_disk
+from dedup_job.ledger.decisions_to_replace_on_disk import EarlierDecision, EarlierDecisions
 from dedup_job.mongo import spilled_id_list
 from dedup_job.mongo.spilled_id_list import IdList
 from dedup_job.records import CONFLICT, UNIQUE, UNIQUE_INDEX, Action, Verdict
@@ -32,8 +32,8 @@ def filled() -> EarlierDecisions:
 
 
 def test_decisions_are_found_by_id_and_come_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(earlier_decisions_on_disk, "PAGE", 1)
-    monkeypatch.setattr(earlier_decisions_on_disk, "AT_ONCE", 2)
+    monkeypatch.setattr(decisions_to_replace_on_disk, "PAGE", 1)
+    monkeypatch.setattr(decisions_to_replace_on_disk, "AT_ONCE", 2)
     decisions = filled()
     assert len(decisions) == 4
     assert decisions.find(IDS) == {

@@ -213,7 +213,7 @@ def examine(config: Path, **options: Any) -> int:
       dedup-job doctor -c shop.toml
     """
     from dedup_job.commands.doctor import doctor
-    from dedup_job.report import status_and_doctor_text as page
+    from dedup_job.report import status_history_doctor_text as page
     from dedup_job.report.progress import Progress
 
     # Not one worker: `doctor` says how many a run would start.

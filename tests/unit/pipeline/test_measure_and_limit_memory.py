@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dedup_job.errors import StorageFull
-from dedup_job.pipeline import process_memory
-from dedup_job.pipeline.process_memory import available_bytes, family, peak_bytes, resident_bytes
+from dedup_job.pipeline import measure_and_limit_memory
+from dedup_job.pipeline.measure_and_limit_memory import available_bytes, family, peak_bytes, resident_bytes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells, in /proc")
 
@@ -58,8 +58,8 @@ def test_nobody_tells_of_a_process_that_is_not_there() -> None:
 
 FREED = """
 import os
-from dedup_job.pipeline.process_memory import return_large_blocks
-from dedup_job.pipeline.process_memory import resident_bytes
+from dedup_job.pipeline.measure_and_limit_memory import return_large_blocks
+from dedup_job.pipeline.measure_and_limit_memory import resident_bytes
 return_large_blocks(4 << 20)
 large = b"x" * (30 << 20)
 del large  # glibc would take from its own store what is smaller from now on
@@ -79,8 +79,8 @@ def test_memory_that_is_free_between_what_is_not_goes_back_to_the_system() -> No
 def test_what_is_free_is_the_least_of_the_machines_and_of_what_the_groups_allow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_memory, "PROC", tmp_path / "proc")
-    monkeypatch.setattr(process_memory, "GROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(measure_and_limit_memory, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(measure_and_limit_memory, "GROUPS", tmp_path / "cgroup")
     assert available_bytes() is None
     (tmp_path / "proc" / "self").mkdir(parents=True)
     (tmp_path / "proc" / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable:    4000 kB\n")
@@ -101,8 +101,8 @@ def test_the_limits_of_groups_of_the_first_version_count_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here a group without a limit has a number that no machine reaches, and folders are below `memory`."""
-    monkeypatch.setattr(process_memory, "PROC", tmp_path / "proc")
-    monkeypatch.setattr(process_memory, "GROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(measure_and_limit_memory, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(measure_and_limit_memory, "GROUPS", tmp_path / "cgroup")
     (tmp_path / "proc" / "self").mkdir(parents=True)
     inner = tmp_path / "cgroup" / "memory" / "docker" / "4711"
     inner.mkdir(parents=True)
@@ -119,8 +119,8 @@ def test_in_a_container_of_the_first_version_the_limit_is_in_the_root_of_the_gro
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The path in /proc is the host's, and has no folder in the container."""
-    monkeypatch.setattr(process_memory, "PROC", tmp_path / "proc")
-    monkeypatch.setattr(process_memory, "GROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(measure_and_limit_memory, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(measure_and_limit_memory, "GROUPS", tmp_path / "cgroup")
     (tmp_path / "proc" / "self").mkdir(parents=True)
     (tmp_path / "proc" / "self" / "cgroup").write_text("4:memory:/docker/4711\n")
     root = tmp_path / "cgroup" / "memory"
@@ -139,7 +139,7 @@ def test_on_this_machine_something_is_free() -> None:
 
 STARTED = """
 import resource, sys
-from dedup_job.pipeline.process_memory import check_least
+from dedup_job.pipeline.measure_and_limit_memory import check_least
 kind, limit, workers = getattr(resource, sys.argv[1]), int(sys.argv[2]) << 20, int(sys.argv[3])
 resource.setrlimit(resource.RLIMIT_STACK, (8 << 20, resource.getrlimit(resource.RLIMIT_STACK)[1]))
 resource.setrlimit(kind, (limit, limit))
@@ -176,18 +176,18 @@ def test_a_limit_under_which_no_run_can_begin_is_named(
 def test_too_little_free_memory_is_told_before_a_run_begins_and_swap_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_memory, "PROC", tmp_path)
-    process_memory.check_least(2)  # nobody tells
+    monkeypatch.setattr(measure_and_limit_memory, "PROC", tmp_path)
+    measure_and_limit_memory.check_least(2)  # nobody tells
     (tmp_path / "meminfo").write_text("MemAvailable: 204800 kB\nSwapFree: 102400 kB\n")
-    process_memory.check_least(2)
+    measure_and_limit_memory.check_least(2)
     (tmp_path / "meminfo").write_text("MemAvailable: 204800 kB\nSwapFree: 0 kB\n")
     with pytest.raises(StorageFull, match=r"200 MiB of memory are free .* needs 256 MiB"):
-        process_memory.check_least(2)
+        measure_and_limit_memory.check_least(2)
 
 
 FILES = """
 import resource, sys
-from dedup_job.pipeline.process_memory import check_least
+from dedup_job.pipeline.measure_and_limit_memory import check_least
 resource.setrlimit(resource.RLIMIT_NOFILE, (20, int(sys.argv[1])))
 check_least(2)
 print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from dedup_job.fingerprint.preference_ranks import tie_key
-from dedup_job.ledger.earlier_decisions_on_disk import named_storage_errors
+from dedup_job.ledger.decisions_to_replace_on_disk import named_storage_errors
 from dedup_job.ledger.record_rows import Dependant
 from dedup_job.records import Action, KeeperMatch, Verdict, chunked
 

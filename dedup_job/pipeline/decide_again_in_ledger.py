@@ -15,11 +15,11 @@ from dedup_job.ledger.plan_format import Before
 from dedup_job.ledger.record_rows import Dependant
 from dedup_job.mongo.target import Target
 from dedup_job.pipeline.command_context import Context
+from dedup_job.pipeline.decide_again_queue import DroppedRecord, LeavingRecord
 from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
 from dedup_job.pipeline.job import KeptRecords
 from dedup_job.pipeline.prior_decisions_and_source_scan import PriorDecisions
 from dedup_job.pipeline.replace_keepers import DecisionStore, KeeperReplacement
-from dedup_job.pipeline.replacement_queue import DroppedRecord, LeavingRecord
 from dedup_job.records import (
     REDECIDE,
     REPLACE,

@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from dedup_job.cli.after_run import add_marks
 from dedup_job.cli.all_commands import commands
 from dedup_job.cli.options import (
     ALLOW_OPTION,
@@ -21,6 +20,7 @@ from dedup_job.cli.options import (
     prepare_settings,
     workers_option,
 )
+from dedup_job.cli.run_report_and_marks import add_marks
 
 log = logging.getLogger("dedup_job")
 
