@@ -268,6 +268,9 @@ class Keepers:
     def rank(self, texts: Numbers, ranks: npt.NDArray[np.uint64], number: int) -> None:
         """Store the ranks of the keepers of n texts, and the plan that kept them.
 
+        A reference record may be kept for a text that has a keeper already; the better one then represents
+        the text.
+
         Args:
             texts: int64, shape (n,), numbers of the texts.
             ranks: uint64, shape (n, rules).
@@ -275,6 +278,10 @@ class Keepers:
         """
         self._ranks = ensure_capacity(self._ranks, self.texts)
         self._plan_numbers = ensure_capacity(self._plan_numbers, self.texts)
+        for text, rank in zip(texts.tolist(), ranks, strict=True) if self._others else ():
+            if text in self._others and tuple(rank) > tuple(self._ranks[text]):
+                newest = self._others[text].pop()
+                self._others[text].insert(0, newest)
         self._ranks[texts], self._plan_numbers[texts] = ranks, number
 
     def ranks_of(self, texts: Numbers) -> npt.NDArray[np.uint64]:

@@ -224,6 +224,24 @@ def test_a_run_with_a_reference_can_be_undone_and_done_again(referring: Job) -> 
 
 
 @inline
+def test_no_record_is_dropped_for_a_worse_one_that_has_the_text_of_a_later_reference_record(job: Job) -> None:
+    refer(job)
+    job.database["tests"].insert_one({"_id": 1, "text": OTHER, "score": 0})
+    job.set("match", prefer=[{"field": "score", "order": "descending"}])
+    job.source.insert_many([{"_id": 1, "text": LONG, "score": 1}, {"_id": 2, "text": A, "score": 1}])
+    job.decide("backfill")
+    job.database["tests"].insert_one({"_id": 2, "text": LONG, "score": 0})
+    job.source.insert_one({"_id": 3, "text": NEAR, "score": 2})
+    job.decide("run")
+    job.source.insert_one({"_id": 4, "text": LONG, "score": 3})
+    job.decide("run")
+
+    assert dropped(job) == {3: of_tests(job, 2), 4: of_tests(job, 2)}
+    assert in_target(job).keys() == {1, 2}
+    assert job.differences() == {}
+
+
+@inline
 def test_restore_and_sync_work_on_records_that_a_reference_has(referring: Job) -> None:
     referring.decide("backfill")
     restore(referring, "3")
