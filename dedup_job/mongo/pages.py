@@ -158,7 +158,8 @@ def check_fields_exist(collection: RetryingCollection, setting: str, paths: Sequ
 
     Usually one of the first records has it; only where none has it does the server read all of them.
     """
-    for path in paths:
+    # A query cannot name a field that begins with $, which it takes for an operator.
+    for path in (path for path in paths if not path.startswith("$")):
         has_field = {path: {"$exists": True}}
         if collection.find_one({}, {"_id": 1}) and not collection.find_one(has_field, {"_id": 1}):
             raise ConfigError(f"{setting}: no record of {collection.full_name} has a field {path}")

@@ -87,6 +87,14 @@ def test_a_copy_on_another_site_is_kept_and_a_record_without_a_site_is_compared_
 
 
 @pytest.mark.usefixtures("_inline")
+def test_a_group_may_have_a_name_that_a_query_cannot_have(job: Job) -> None:
+    job.set("match", within=["$site"])
+    job.source.insert_many([{"_id": number, "text": LONG, "$site": "aab"[number]} for number in range(3)])
+    job.decide("backfill")
+    assert dropped(job) == {1: 0}
+
+
+@pytest.mark.usefixtures("_inline")
 def test_a_record_that_moves_to_another_site_is_decided_again(grouped: Job) -> None:
     grouped.decide("backfill")
     grouped.source.update_one({"_id": 2}, {"$set": {"site": "c"}})
