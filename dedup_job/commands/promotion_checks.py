@@ -208,7 +208,6 @@ def check_promote(pair: Pair, options: PromoteOptions, advance: Advance) -> Inte
         uuids["target"],
         head.next,
         dropped + refused,
-        pair.reader.count_overridden(),
         mark=head.mark.key if head.mark else None,
     )
     moves = [(pair.place, kept_as), (pair.target, pair.place)]
@@ -392,11 +391,11 @@ def check_return(pair: Pair, options: PromoteOptions, advance: Advance) -> Inten
     if pair.reader.is_worked_on(head):
         raise LeaseHeld("a run is in progress; try again when it has finished")
     source = pair.full_name(pair.place)
-    is_restored = pair.reader.count_overridden() != promotion.restored
-    if head.next != promotion.plans or head.pending or head.undo or is_restored:
+    # Restored records are in the target then, as if they had been restored before the promotion.
+    if head.next != promotion.plans or head.pending or head.undo:
         raise UsageError(
-            f"records of {source} were decided or restored since the promotion, so it stays; undo the "
-            f"runs since then, the newest first ({command_line('history')} lists them), and try again"
+            f"records of {source} were decided since the promotion, so it stays; undo the runs since then, "
+            f"the newest first ({command_line('history')} lists them), and try again"
         )
     if head.mark is not None:
         raise UsageError(

@@ -26,7 +26,6 @@ class Promotion:
         promoted: UUID of the target that has the source's name now.
         plans: Number of plans before the promotion; their dropped records are in the former source alone.
         absent: Number of records that these plans decided and that the target does not have.
-        restored: Number of overrides before the promotion.
         others: Names of collections that programs made while no collection had the source's name.
         mark: How far the former source is marked, as in the head; None if it has no marks.
     """
@@ -37,7 +36,6 @@ class Promotion:
     promoted: str
     plans: int
     absent: int
-    restored: int
     others: Sequence[str] = ()
     mark: Mapping[str, Any] | None = None
 

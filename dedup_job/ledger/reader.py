@@ -220,10 +220,6 @@ class LedgerReader:
         pages = Pages(self.collection("overrides"))
         return (list(map(id_of_row, page)) for page in pages.ids_after(None))
 
-    def count_overridden(self) -> int:
-        """Return the number of records with an override."""
-        return self.collection("overrides").count_documents({})
-
     def count_restored(self) -> int:
         """Return the number of records that a plan dropped and a person restored."""
         return self.collection("overrides").count_documents({"action": KEEP})

@@ -274,11 +274,30 @@ def test_what_was_decided_since_is_not_taken_back_before_it_is_undone(
     decided.source.insert_one({"_id": 2000, **_text(decided)})
     run = decided.decide("run").run
     said = Console(capsys, decided.config_file())("promote", "--back", "--yes")
-    assert (said.code, "were decided or restored since the promotion" in said.err) == (64, True)
+    assert (said.code, "were decided since the promotion" in said.err) == (64, True)
 
     console("undo", run, "--yes")
     assert console("promote", "--back", "--yes")["arrived"] == 1
     assert console("promote", "--back", "--yes")["already"]
+
+
+def test_a_record_that_was_restored_since_is_in_the_target_after_going_back(
+    decided: Job, console: Callable[..., Any]
+) -> None:
+    kept = {one["_id"] for one in decided.target.find({}, {"_id": 1})}
+    row = decided.ledger("dropped").find_one()
+    assert row is not None
+    promoted(decided)
+    copied = decided.database["pages_before"].find_one({"_id": row["_id"]})
+    assert copied is not None
+    decided.source.insert_one(copied)
+    console("restore", str(row["_id"]))
+    assert console("promote", "--back", "--yes")["arrived"] == 0
+
+    decided.set("target", copy=True)
+    assert {one["_id"] for one in decided.target.find({}, {"_id": 1})} == kept | {row["_id"]}
+    assert decided.differences() == {}
+    assert decided.decide("run").counts.read == 0
 
 
 def edit(job: Job) -> None:
