@@ -45,7 +45,7 @@ from dedup_job.pipeline.prior_decisions_and_source_scan import interrupted_runs,
 from dedup_job.records import BACKFILL, NIGHTLY, REFERENCE, Batch, Plan, RawIds, digest
 from dedup_job.report.run_summary import ReplacementCounts, RunSummary
 from dedup_job.spark.check_and_commit_verdicts import CommitJob, Committed, commit_verdicts
-from dedup_job.spark.session import Cluster, session
+from dedup_job.spark.session import Cluster, name_end_of_java, session
 from dedup_job.spark.spark_errors import named_errors
 
 if TYPE_CHECKING:
@@ -217,7 +217,8 @@ class _Backfill:
 
         context, run, started = self.context, RunId.new(BACKFILL), time.monotonic()
         warnings = WarningList()
-        with context.ledger(run, consent) as ledger:
+        # The ledger stores the exit code of a run that fails, so the error is named inside.
+        with context.ledger(run, consent) as ledger, name_end_of_java(self.spark):
             head = ledger.recover(
                 context.source, context.target, settles=bool(context.recipe.matching.prefer)
             )

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from dedup_job.errors import ConfigError, DedupError, GuardStop, Stopped, StorageFull, Unreachable
+from dedup_job.errors import ConfigError, DedupError, StorageFull, Unreachable
 from dedup_job.pipeline.measure_and_limit_memory import available_bytes
 from dedup_job.spark.spark_errors import class_of
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 # Seconds between two checks for a stage without workers.
 LOOK_SECONDS = 15.0
+# Seconds that Java may take to end after its connections are lost.
+ENDING_SECONDS = 3.0
 LEAST_JAVA = 17
 JAVA_ENDED = (
     "Spark's Java process has ended: somebody killed it, or a shortage of memory did; run again, nothing is "
@@ -93,16 +95,30 @@ def session(cluster: Cluster, name: str) -> Iterator[SparkSession]:
         return
     spark = _start(cluster, name)
     try:
-        with warn_no_workers(spark.sparkContext):
+        with name_end_of_java(spark), warn_no_workers(spark.sparkContext):
             yield spark
-    except (Py4JError, OSError, DedupError) as error:
-        if isinstance(error, Stopped | GuardStop) or not _has_java_ended(spark):
-            raise
-        raise StorageFull(JAVA_ENDED) from error
     finally:
         # Without Java there is nothing to stop.
         with suppress(Py4JError, OSError):
             spark.stop()
+
+
+@contextmanager
+def name_end_of_java(spark: SparkSession) -> Iterator[None]:
+    """Turn what Spark raises once its Java process has ended into one error.
+
+    Raises:
+        StorageFull: If the Java process of the driver has ended.
+    """
+    from py4j.protocol import Py4JError
+
+    try:
+        yield
+    except (Py4JError, OSError, DedupError) as error:
+        is_named = isinstance(error, DedupError) and error.exit_code != DedupError.exit_code
+        if is_named or not _has_java_ended(spark):
+            raise
+        raise StorageFull(JAVA_ENDED) from error
 
 
 def _start(cluster: Cluster, name: str) -> SparkSession:
@@ -146,7 +162,12 @@ def _start(cluster: Cluster, name: str) -> SparkSession:
 def _has_java_ended(spark: SparkSession) -> bool:
     """Return whether the Java process that this process started has ended; False for spark-submit's."""
     java = getattr(spark.sparkContext._gateway, "proc", None)
-    return java is not None and java.poll() is not None
+    if java is None:
+        return False
+    # A killed process loses its connections a moment before it has ended.
+    with suppress(subprocess.TimeoutExpired):
+        java.wait(ENDING_SECONDS)
+    return java.poll() is not None
 
 
 def _java_version() -> int:

@@ -610,6 +610,9 @@ def test_a_killed_java_process_ends_the_run_and_the_next_one_goes_on(
         os.kill(java_of(run.pid) or 0, signal.SIGKILL)
         assert run.wait(HANG_SECONDS) == StorageFull.exit_code, said.read_text()
     assert "Spark's Java process has ended" in said.read_text().splitlines()[-1]
+    # Without a row if the run had not begun.
+    codes = {row["exit_code"] for row in filled.ledger("runs").find()}
+    assert codes == ({StorageFull.exit_code} if moment else set())
 
     assert on_spark(filled, work=work).counts == other.decide("backfill").counts
     assert filled.outcome() == other.outcome()
