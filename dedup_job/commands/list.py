@@ -85,7 +85,7 @@ def list_decisions(context: Context, query: ListingQuery) -> Iterator[list[Liste
     remaining = query.limit
     for rows in read_portions(reader.select_rows(selection)):
         if is_of_restored:
-            # Such a record was decided again since: it is unchecked now, or has left the source.
+            # A restored record that was decided again since is unchecked now, or has left the source.
             decided_again = reader.with_rows([row.id for row in rows])
             rows = [row for row in rows if row.id not in decided_again]
         if query.where:

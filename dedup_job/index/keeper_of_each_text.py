@@ -278,8 +278,8 @@ class Keepers:
         """
         self._ranks = ensure_capacity(self._ranks, self.texts)
         self._plan_numbers = ensure_capacity(self._plan_numbers, self.texts)
-        for text, rank in zip(texts.tolist(), ranks, strict=True) if self._others else ():
-            if text in self._others and tuple(rank) > tuple(self._ranks[text]):
+        for row, text in enumerate(texts.tolist() if self._others else ()):
+            if text in self._others and tuple(ranks[row]) > tuple(self._ranks[text]):
                 newest = self._others[text].pop()
                 self._others[text].insert(0, newest)
         self._ranks[texts], self._plan_numbers[texts] = ranks, number
