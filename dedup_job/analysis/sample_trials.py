@@ -1,4 +1,4 @@
-"""Which near duplicates of a sample the present settings find, and which other ones would find."""
+"""Count which near duplicates of a sample the present settings find, and which other settings would find."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checks of `verify` that read dropped records and their keepers again: their groups and similarities."""
+"""Checks of `verify` that read dropped records and keepers again: their `within` values and similarities."""
 
 from __future__ import annotations
 

@@ -3,10 +3,10 @@
 # Importing a module adds its commands to the group.
 from dedup_job.cli import (
     change_source_commands,
+    estimate_report_backfill_run_commands,
+    fit_idf_evaluate_tune_commands,
     init_and_doctor_commands,
     inspection_commands,
-    run_commands,
-    tuning_commands,
     undo_restore_sync_commands,
 )
 from dedup_job.cli.all_commands import commands
@@ -14,9 +14,9 @@ from dedup_job.cli.all_commands import commands
 __all__ = [
     "change_source_commands",
     "commands",
+    "estimate_report_backfill_run_commands",
+    "fit_idf_evaluate_tune_commands",
     "init_and_doctor_commands",
     "inspection_commands",
-    "run_commands",
-    "tuning_commands",
     "undo_restore_sync_commands",
 ]

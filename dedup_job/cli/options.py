@@ -1,4 +1,4 @@
-"""Options that commands share, the question that `--yes` answers, and the settings with options applied."""
+"""Options that commands share, the question that `--yes` skips, and the settings with options applied."""
 
 from __future__ import annotations
 

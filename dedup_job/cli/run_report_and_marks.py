@@ -1,4 +1,4 @@
-"""The report of a run: its text, its files, its marks, and where it is published."""
+"""After a run: print, save and publish its report, and mark its records in the source."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ReportedRun:
             pairs: The table of pairs to write; None for no table.
         """
         from dedup_job.html_page import build
-        from dedup_job.report.numbers_that_differ_result import NearPairs
+        from dedup_job.report.number_differences_in_pairs import NearPairs
         from dedup_job.report.sampled_pairs_and_groups import PAIR_COLUMNS, Evidence
         from dedup_job.report.table_file import TableFile
 
@@ -77,7 +77,7 @@ class ReportedRun:
             summary: The summary of the run.
             is_done: True for a past run, False for a dry run.
         """
-        from dedup_job.commands.numbers_that_differ import compare_numbers
+        from dedup_job.commands.compare_numbers_in_pairs import compare_numbers
         from dedup_job.report.sampled_pairs_and_groups import evidence_json, evidence_text
         from dedup_job.report.steps_after_dry_run import next_step_lines, next_steps
 

@@ -1,4 +1,4 @@
-"""`backfill` and `run`: from taking the lease to giving it back; `backfill --adopt`."""
+"""`backfill`, also with `--adopt`, and `run`, from taking the lease to giving it back."""
 
 from __future__ import annotations
 
@@ -19,11 +19,6 @@ from dedup_job.mongo.ids import IdSet
 from dedup_job.mongo.pages import Window, prefetch
 from dedup_job.pipeline import job
 from dedup_job.pipeline.command_context import Context
-from dedup_job.pipeline.decide_again_in_ledger import (
-    LedgerDecisions,
-    check_rights_to_replace,
-    start_replacement,
-)
 from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
 from dedup_job.pipeline.guards import Guards, WarningList, stop_run
 from dedup_job.pipeline.job import Observe, commit_in_parts, make_plan
@@ -32,6 +27,11 @@ from dedup_job.pipeline.prior_decisions_and_source_scan import (
     SourceScan,
     interrupted_runs,
     warn_missing_keepers,
+)
+from dedup_job.pipeline.replace_keepers_in_ledger import (
+    LedgerDecisions,
+    check_rights_to_replace,
+    start_replacement,
 )
 from dedup_job.pipeline.skip_restored_and_long_ids import skip_records
 from dedup_job.records import ADOPT, UNIQUE, Action, Batch, Counts, Plan, Verdict

@@ -24,7 +24,6 @@ from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import ReadOnlyTarget, Target
 from dedup_job.pipeline import job
 from dedup_job.pipeline.command_context import Context, find_head, first_records
-from dedup_job.pipeline.decide_again_in_ledger import start_replacement
 from dedup_job.pipeline.decide_again_queue import AT_ONCE, DroppedRecord, LeavingRecord
 from dedup_job.pipeline.guards import Guards, InterruptedCounts, WarningList
 from dedup_job.pipeline.job import Observe, make_plan
@@ -34,6 +33,7 @@ from dedup_job.pipeline.prior_decisions_and_source_scan import (
     interrupted_runs,
     warn_missing_keepers,
 )
+from dedup_job.pipeline.replace_keepers_in_ledger import start_replacement
 from dedup_job.records import (
     BACKFILL,
     COPYING_ACTIONS,

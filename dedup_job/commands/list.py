@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
+from dedup_job.commands.compare_numbers_in_pairs import differ_in_numbers_only, summarize_texts
 from dedup_job.commands.history import check_not_undone, find_run
-from dedup_job.commands.numbers_that_differ import differ_in_numbers_only, summarize_texts
 from dedup_job.commands.record_lookup import (
     fetch_duplicates,
     fetch_groups,

@@ -1,4 +1,4 @@
-"""What `promote` works on, and the checks before anything is written."""
+"""Open the collections that `promote` exchanges, and check them before anything is written."""
 
 from __future__ import annotations
 

@@ -19,11 +19,11 @@ from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.index.key_map_search import SEGMENT_BITS
 from dedup_job.ledger.commit_plans import Ledger
 from dedup_job.ledger.head import Head
-from dedup_job.ledger.keeper_digests import KeeperDigests
 from dedup_job.ledger.plan_format import PlanColumns
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.run_history import RunId
 from dedup_job.ledger.settings_fit_ledger import Consent
+from dedup_job.ledger.version_digests_by_id import VersionDigests
 from dedup_job.mongo.connect_and_retry import RetryPolicy, connect
 from dedup_job.mongo.mark_field import MarkField
 from dedup_job.mongo.pages import MAX_KEY, BatchSize, Window
@@ -31,7 +31,6 @@ from dedup_job.mongo.read_rate_limit import Pace, Rates
 from dedup_job.mongo.reference_collections import is_reference
 from dedup_job.mongo.source import Members, Source
 from dedup_job.pipeline.command_context import Context, make_reference
-from dedup_job.pipeline.decide_again_in_ledger import check_rights_to_replace
 from dedup_job.pipeline.fingerprint_workers import Capacity
 from dedup_job.pipeline.guards import (
     FIRST_RECORDS,
@@ -42,6 +41,7 @@ from dedup_job.pipeline.guards import (
 )
 from dedup_job.pipeline.job import Observe, commit_in_parts
 from dedup_job.pipeline.prior_decisions_and_source_scan import interrupted_runs, read_reference_versions
+from dedup_job.pipeline.replace_keepers_in_ledger import check_rights_to_replace
 from dedup_job.records import BACKFILL, NIGHTLY, REFERENCE, Batch, Plan, RawIds, digest
 from dedup_job.report.run_summary import ReplacementCounts, RunSummary
 from dedup_job.spark.check_and_commit_verdicts import CommitJob, Committed, commit_verdicts
@@ -51,8 +51,8 @@ from dedup_job.spark.spark_errors import named_errors
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from dedup_job.spark.adjust_planned_verdicts import Phase
     from dedup_job.spark.fingerprint_ranges import SourceRange
-    from dedup_job.spark.planned_verdicts import Phase
     from dedup_job.spark.stage_files import Stage, Work
 
 log = logging.getLogger("dedup_job")
@@ -279,10 +279,10 @@ class _Backfill:
 
     def _commit_verdicts(self, ledger: Ledger, head: Head, verdicts: Stage, guards: Guards) -> Committed:
         """Commit the planned verdicts that the ledger does not hold yet."""
-        from dedup_job.spark.planned_verdicts import Phase, chunks, first_of, rows, so_far, tables
+        from dedup_job.spark.adjust_planned_verdicts import Phase, chunks, first_of, rows, so_far, tables
 
         context, prefer = self.context, self.context.recipe.matching.prefer
-        versions = read_reference_versions(ledger, head) if context.references else KeeperDigests()
+        versions = read_reference_versions(ledger, head) if context.references else VersionDigests()
 
         def commit(plan: Plan, raws: Sequence[bytes], phase: Phase) -> Plan:
             if phase is Phase.REFERENCE:
@@ -325,7 +325,7 @@ class _Backfill:
             own = [raw_id for raw_id in map(reference.own_id, ids) if raw_id is not None]
             yield from map(reference.views, reference.records.records(own))
 
-    def _find_outdated_references(self, ids: Sequence[bytes], versions: KeeperDigests) -> set[bytes]:
+    def _find_outdated_references(self, ids: Sequence[bytes], versions: VersionDigests) -> set[bytes]:
         """Return the reference records that were deleted, or have another text or group by now."""
         outdated, known = set(ids), versions.find(ids)
         for records in self.context.target.fetch(ids) if ids else ():
@@ -404,7 +404,7 @@ def _mode_of(phase: Phase) -> str:
 
     With `[match] prefer`, duplicates are committed last, behind the watermark, like late arrivals.
     """
-    from dedup_job.spark.planned_verdicts import Phase
+    from dedup_job.spark.adjust_planned_verdicts import Phase
 
     return NIGHTLY if phase is Phase.DUPLICATES else BACKFILL
 

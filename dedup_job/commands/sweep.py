@@ -11,12 +11,12 @@ from dedup_job.commands.mark import dropped_rows, plans_from
 from dedup_job.commands.undo import read_head, undo_origin
 from dedup_job.errors import ConfigError, UsageError
 from dedup_job.ledger.head import Head, SweepProgress
-from dedup_job.ledger.keeper_digests import KeeperDigests
 from dedup_job.ledger.move_to_archive_and_back import ArchiveMoves
 from dedup_job.ledger.plan_format import StoredPlan
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.run_history import RunId
 from dedup_job.ledger.settings_fit_ledger import check_keeps_dropped, check_whole
+from dedup_job.ledger.version_digests_by_id import VersionDigests
 from dedup_job.mongo.archive import Archive
 from dedup_job.mongo.ids import IdSet, extended
 from dedup_job.mongo.mark_field import CHANGED
@@ -234,7 +234,7 @@ class SweepRun:
     archive: Archive
     restored: IdSet
     result: SweepResult
-    kept: KeeperDigests = field(default_factory=KeeperDigests)
+    kept: VersionDigests = field(default_factory=VersionDigests)
 
     def look_up(self, reader: LedgerReader, head: Head, first: int) -> Iterator[FoundRecords | LookedUp]:
         """Yield the dropped records of the plans from a number on, some megabytes at a time."""

@@ -24,16 +24,16 @@ from dedup_job.mongo.pages import Window
 from dedup_job.mongo.spilled_id_list import IdList
 from dedup_job.pipeline import job
 from dedup_job.pipeline.command_context import Context, require_head
-from dedup_job.pipeline.decide_again_in_ledger import (
-    LedgerDecisions,
-    check_rights_to_replace,
-    start_replacement,
-)
 from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
 from dedup_job.pipeline.guards import FailureGuard, WarningList, check_vanished, stop_run
 from dedup_job.pipeline.job import Observe
 from dedup_job.pipeline.prior_decisions_and_source_scan import PriorDecisions
 from dedup_job.pipeline.replace_keepers import KeeperReplacement
+from dedup_job.pipeline.replace_keepers_in_ledger import (
+    LedgerDecisions,
+    check_rights_to_replace,
+    start_replacement,
+)
 from dedup_job.records import (
     CONFLICT,
     COPYING_ACTIONS,

@@ -1,4 +1,4 @@
-"""Find the better record of each record of a batch, and the worse keepers that they displace.
+"""For each record of a batch, find better records that it may duplicate, and worse keepers that it displaces.
 
 With `[match] prefer`, every match points from the better record to the worse one: a record is dropped if a
 better kept record matches it.  Ranks order all records, so no cycle is possible, and exactly one set of

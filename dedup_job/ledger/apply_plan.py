@@ -15,9 +15,9 @@ from dedup_job.errors import Unreachable
 from dedup_job.ledger.overrides import KEEP, PASS
 from dedup_job.ledger.plan_format import StoredPlan, pack, unpack
 from dedup_job.ledger.record_rows import left_row, row_keys
+from dedup_job.mongo.compare_stored_with_sent import possible_originals
 from dedup_job.mongo.connect_and_retry import Disturbed
 from dedup_job.mongo.ids import portions, selector
-from dedup_job.mongo.record_equality import possible_originals
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target

@@ -21,10 +21,10 @@ from dedup_job.ledger.record_rows import left_row, row_key, row_keys
 from dedup_job.ledger.run_history import BEFORE
 from dedup_job.mongo.archive import Archive
 from dedup_job.mongo.collection_checks import create_collection
+from dedup_job.mongo.compare_stored_with_sent import is_unchanged
 from dedup_job.mongo.ids import IdSet, id_of, selector
 from dedup_job.mongo.mark_field import Marks
 from dedup_job.mongo.pages import BatchSize, Pages
-from dedup_job.mongo.record_equality import is_unchanged
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target

@@ -16,12 +16,12 @@ from pymongo.errors import BulkWriteError
 
 from dedup_job.errors import StateError
 from dedup_job.mongo.collection_checks import check_archive, create_collection, uuid_of
+from dedup_job.mongo.compare_stored_with_sent import has_empty_time
 from dedup_job.mongo.id_lookup import Lookup
 from dedup_job.mongo.ids import selector
 from dedup_job.mongo.mark_field import MarkField
 from dedup_job.mongo.pages import Pages, Window
 from dedup_job.mongo.read_rate_limit import Pace
-from dedup_job.mongo.record_equality import has_empty_time
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.server import Rights
 from dedup_job.mongo.source import Source

@@ -1,4 +1,4 @@
-"""A collection whose commands are retried, and whose errors have names."""
+"""A collection that retries its commands, and raises errors of this package in place of the driver's."""
 
 from __future__ import annotations
 

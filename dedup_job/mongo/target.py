@@ -1,4 +1,4 @@
-"""The target: insert records unchanged, and name the reason of each refusal."""
+"""The target: insert, replace and remove records, and name the reason of each refusal."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.errors import BulkWriteError, OperationFailure, PyMongoError, WTimeoutError
 
+from dedup_job.mongo.compare_stored_with_sent import has_dollar, has_empty_time, is_unchanged
 from dedup_job.mongo.connect_and_retry import PERMISSION, STORAGE, TRANSIENT_CODES, RetryPolicy
 from dedup_job.mongo.id_lookup import Lookup
 from dedup_job.mongo.ids import id_of, plain_nans, selector
-from dedup_job.mongo.record_equality import has_dollar, has_empty_time, is_unchanged
 from dedup_job.mongo.reference_collections import Reference, RoutedLookup
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.source import Source

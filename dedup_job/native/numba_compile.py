@@ -1,4 +1,4 @@
-"""Compiled functions (numba), where their machine code is cached, and a few CPU instructions."""
+"""Compile functions with numba, cache their machine code, and use a few CPU instructions."""
 
 from __future__ import annotations
 

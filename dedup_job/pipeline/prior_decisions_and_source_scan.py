@@ -1,4 +1,4 @@
-"""What a run must know of earlier decisions, and which records it therefore reads."""
+"""Load the keepers of earlier decisions from the ledger, and choose which ids of the source a run reads."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from dedup_job.errors import StateError
 from dedup_job.fingerprint.preference_ranks import BEST, pack_rank
 from dedup_job.index.keeper_of_each_text import KeeperRef, Keepers
 from dedup_job.ledger.head import Head
-from dedup_job.ledger.keeper_digests import KeeperDigests
 from dedup_job.ledger.plan_format import PlanColumns
 from dedup_job.ledger.reader import LedgerReader
+from dedup_job.ledger.version_digests_by_id import VersionDigests
 from dedup_job.mongo.ids import IdSet
 from dedup_job.mongo.pages import Window, prefetch
 from dedup_job.mongo.reference_collections import is_reference
@@ -238,9 +238,9 @@ def read_unsettled(reader: LedgerReader, head: Head) -> UnsettledKeepers:
     return UnsettledKeepers(head.unsettled, due)
 
 
-def read_reference_versions(reader: LedgerReader, head: Head) -> KeeperDigests:
+def read_reference_versions(reader: LedgerReader, head: Head) -> VersionDigests:
     """Return the versions of all reference records that earlier runs have read."""
-    versions = KeeperDigests()
+    versions = VersionDigests()
     for stored in reader.plans(head):
         if stored.mode == REFERENCE:
             versions.add(stored.plan)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from dedup_job.fingerprint.preference_ranks import ranks_in
 from dedup_job.mongo.pages import prefetch
 from dedup_job.records import UNIQUE, Batch, Counts, Plan, digests
-from dedup_job.spark.planned_verdicts import Deviations, ExpectedRows, Phase, SparkDecision, decide
+from dedup_job.spark.adjust_planned_verdicts import Deviations, ExpectedRows, Phase, SparkDecision, decide
 
 
 @dataclass(frozen=True, slots=True)

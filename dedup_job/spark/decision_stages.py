@@ -31,9 +31,9 @@ from dedup_job.fingerprint.recipe import Matching
 from dedup_job.index.similarity import ShingleSets, similarities_at_least
 from dedup_job.native.ragged_and_growing_arrays import Ragged
 from dedup_job.spark import candidates
+from dedup_job.spark.adjust_planned_verdicts import Phase
 from dedup_job.spark.arrow_columns import POSITION_BITS, RECORDS, ddl, in_batches, sets
 from dedup_job.spark.candidates import PAIRS, TEXTS, Batches
-from dedup_job.spark.planned_verdicts import Phase
 from dedup_job.spark.stage_files import Stage, Work
 
 if TYPE_CHECKING:

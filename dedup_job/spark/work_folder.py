@@ -1,4 +1,4 @@
-"""The work folder on its file system, which may be HDFS or S3: its names, and whether it can be written."""
+"""Make the work folder of a backfill on Spark, also on HDFS or S3, and check that it can be written."""
 
 from __future__ import annotations
 

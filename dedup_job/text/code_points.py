@@ -1,4 +1,4 @@
-"""Texts as code points (uint32): lower case, and which characters are letters, digits or compared.
+"""Texts as code points (uint32): in lower case; which are letters or digits, and which count for equality.
 
 All properties of a character come from one table indexed by code point. A regular expression needs 20 to 40
 ns per character, compiled code with a table 1 ns.

@@ -22,8 +22,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup_job.mongo import ids as module
+from dedup_job.mongo.compare_stored_with_sent import has_empty_time, is_unchanged
 from dedup_job.mongo.ids import IdSet, as_field, document, elements, id_of, selector, split, value
-from dedup_job.mongo.record_equality import has_empty_time, is_unchanged
 
 IDS = st.lists(st.integers(0, 30).map(lambda number: b"%d" % number), max_size=12)
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dedup_job.records import Action, Batch, Plan, Verdict, digests
+from dedup_job.spark.adjust_planned_verdicts import Deviations, ExpectedMatch, ExpectedRows, Phase
 from dedup_job.spark.check_and_commit_verdicts import CommitJob, commit_verdicts
-from dedup_job.spark.planned_verdicts import Deviations, ExpectedMatch, ExpectedRows, Phase
 
 BATCH = 5
 

@@ -1,4 +1,4 @@
-"""Store in the ledger what `[match] prefer` decides again, and start a run that does so."""
+"""Replace keepers by better records (`[match] prefer`): start such a run, and store what it decides."""
 
 from __future__ import annotations
 

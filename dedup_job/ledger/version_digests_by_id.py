@@ -1,4 +1,4 @@
-"""The judged versions of kept records: digests of their bytes and of their texts, by id."""
+"""The version of each kept record that was judged, by id: the digests of the record and of its text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dedup_job.native.ragged_and_growing_arrays import ensure_capacity
 from dedup_job.records import Action, Plan, digests
 
 
-class KeeperDigests:
+class VersionDigests:
     """The judged versions of the kept records of plans; about 50 bytes for each."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Planned verdicts: read from the files of the `verdicts` stage, and adjusted to the keepers that exist."""
+"""Read the verdicts that the `verdicts` stage planned, and decide again where a planned keeper is not one."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from dedup_job.fingerprint.shingles import NUMBER_PATTERN, comparable_text
 from dedup_job.pipeline.command_context import Context
 from dedup_job.records import Counts, chunked, digest
 from dedup_job.report.decision_lines import cut_before_difference
-from dedup_job.report.numbers_that_differ_result import NearPairs, NumberDifferences
+from dedup_job.report.number_differences_in_pairs import NearPairs, NumberDifferences
 from dedup_job.report.sampled_pairs_and_groups import PAIRS_AT_ONCE, DuplicatePair
 
 # Characters of a text that are searched for differences.
