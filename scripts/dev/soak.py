@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ from random import Random
 from typing import Any
 
 from pymongo import MongoClient
+from tqdm import tqdm, trange
 
 from scripts.dev.local_mongod import LocalMongod
 from scripts.dev.local_mongod7 import use_mongod7
@@ -144,17 +146,21 @@ def forced_elections(_uri: str, count: int, rng: Random) -> Result:
 
 
 def walks(uri: str, count: int, rng: Random) -> Result:
-    """Take random walks of STEPS steps."""
+    """Take random walks of STEPS steps, and print at once what goes wrong on one."""
     result = Result()
     with Forks() as forks, MongoClient[Any](uri, tz_aware=True) as client:
-        for _ in range(count):
+        for number in trange(count, desc="walks", mininterval=60):
             database = client[f"walk_{uuid.uuid4().hex}"]
             with tempfile.TemporaryDirectory() as folder, Wire(uri) as wire:
+                walk = Walk(database, Path(folder), wire, forks, Random(rng.random()))
                 try:
-                    Walk(database, Path(folder), wire, forks, Random(rng.random())).go(STEPS)
+                    walk.go(STEPS)
                     result += trial(Damage(), "")
-                except BrokenPromise as broken:
-                    result += trial(Damage(different=1), str(broken))
+                except Exception as error:
+                    # One that is no broken promise is a mistake of the walk, and must not end the others.
+                    what = str(error) if isinstance(error, BrokenPromise) else traceback.format_exc()
+                    tqdm.write(f"walk {number}: {what}", file=sys.stderr)
+                    result += trial(Damage(different=1), what)
             client.drop_database(database)
     return result
 
