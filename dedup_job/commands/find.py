@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from select import select
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from bson import encode
 from bson.json_util import object_hook
+from bson.objectid import ObjectId
 from bson.raw_bson import RawBSONDocument
 
 from dedup_job.errors import ConfigError
@@ -24,7 +25,7 @@ from dedup_job.pipeline import job
 from dedup_job.pipeline.command_context import Context
 from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
 from dedup_job.pipeline.prior_decisions_and_source_scan import check_keepers, load_keepers
-from dedup_job.records import RAW, REFERENCE, PlanTexts, Verdict, chunked
+from dedup_job.records import RAW, REFERENCE, Action, KeeperMatch, PlanTexts, Verdict, chunked
 from dedup_job.report.terminal_text import format_id
 from dedup_job.signals import CHECK_SECONDS, SHUTDOWN
 
@@ -48,6 +49,19 @@ class Question:
     id: Any = None
 
 
+class Decided(NamedTuple):
+    """What a run would decide about a record.
+
+    Attributes:
+        verdict: The verdict.
+        replaces: With `[match] prefer`, for a unique record: the nearest kept record that is worse, which a
+            run would replace by it.
+    """
+
+    verdict: Verdict
+    replaces: KeeperMatch | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The answer to a line: a verdict, or an error.
@@ -56,12 +70,14 @@ class Answer:
         line: Number of the line, from 1.
         id: The line's `_id` as a JSON value; None if it has none.
         verdict: The verdict of a run; None after an error.
+        replaces: The kept record that a run would replace by this one.
         error: Why the line cannot be read.
     """
 
     line: int
     id: Any = None
     verdict: Verdict | None = None
+    replaces: KeeperMatch | None = None
     error: str = ""
 
     def as_json(self) -> dict[str, Any]:
@@ -69,14 +85,15 @@ class Answer:
         about = {"line": self.line} | ({} if self.id is None else {"id": self.id})
         if self.verdict is None:
             return {**about, "error": self.error}
-        match = self.verdict.match
+        match = self.verdict.match or self.replaces
         return {
             **about,
             "verdict": self.verdict.action.name.lower(),
             "reason": self.verdict.reason or None,
-            "keeper": match and extended(match.keeper),
+            "keeper": self.verdict.match and extended(self.verdict.match.keeper),
             "distance": match and match.distance,
             "similarity": match and match.similarity,
+            **({} if self.replaces is None else {"replaces": extended(self.replaces.keeper)}),
         }
 
     def as_text(self) -> str:
@@ -90,13 +107,17 @@ class Answer:
         """
         if self.verdict is None:
             return f"-\terror: {self.error}\t-\t-"
-        match = self.verdict.match
+        keeper, match = "-", self.verdict.match or self.replaces
         reason = self.verdict.reason or self.verdict.action.name.lower()
         if match is None:
             return f"-\t{reason}\t-\t-"
+        if self.replaces:
+            reason = f"better than {format_id(extended(match.keeper))}"
+        else:
+            keeper = format_id(extended(match.keeper))
         distance = "-" if match.distance is None else str(match.distance)
         similarity = "-" if match.similarity is None else f"{match.similarity:.4f}"
-        return "\t".join((format_id(extended(match.keeper)), reason, distance, similarity))
+        return "\t".join((keeper, reason, distance, similarity))
 
 
 def find(
@@ -120,7 +141,7 @@ def find(
     with context.engine() as engine:
         keepers, adopted = _load_keepers(context, engine, only_references)
 
-        def decide(raws: Sequence[bytes]) -> list[Verdict]:
+        def decide(raws: Sequence[bytes]) -> list[Decided]:
             return _decide(raws, context, engine, keepers, adopted)
 
         # The first search builds the index.  Done now, so that the first line need not wait for it.
@@ -161,7 +182,7 @@ def _answer(
     lines: LineBatch,
     done: int,
     read: Callable[[bytes], Question],
-    decide: Callable[[Sequence[bytes]], list[Verdict]],
+    decide: Callable[[Sequence[bytes]], list[Decided]],
 ) -> list[Answer]:
     """Return the answers to some lines, after `done` earlier lines."""
     questions = list[Question | Malformed]()
@@ -172,9 +193,9 @@ def _answer(
             questions.append(read(line))
         except Malformed as malformed:
             questions.append(malformed)
-    verdicts = iter(decide([question.raw for question in questions if isinstance(question, Question)]))
+    decided = iter(decide([question.raw for question in questions if isinstance(question, Question)]))
     return [
-        Answer(number, question.id, next(verdicts))
+        Answer(number, question.id, *next(decided))
         if isinstance(question, Question)
         else Answer(number, error=str(question))
         for number, question in enumerate(questions, done + 1)
@@ -183,16 +204,39 @@ def _answer(
 
 def _decide(
     raws: Sequence[bytes], context: Context, engine: FingerprintWorkers, keepers: Keepers, adopted: IdSet
-) -> list[Verdict]:
-    """Return the verdict that a run would give each of these records if it came next."""
+) -> list[Decided]:
+    """Return what a run would decide about each of these records if it came next."""
     if not raws:
         return []
+    matching = context.recipe.matching
+    if matching.prefer:
+        raws = [_with_id(raw) for raw in raws]
     prints = engine.fingerprint(raws)
-    decision = job.decide_each(prints, context.recipe.matching, keepers)
-    while outdated := job.find_outdated_keepers(decision.relied_on, keepers, context.target, adopted):
-        keepers.mark_missing(outdated)
-        decision = job.decide_each(prints, context.recipe.matching, keepers)
-    return decision.verdicts
+
+    def decide(ids: Sequence[bytes] | None) -> list[Verdict]:
+        decision = job.decide_each(prints, matching, keepers, ids)
+        while outdated := job.find_outdated_keepers(decision.relied_on, keepers, context.target, adopted):
+            keepers.mark_missing(outdated)
+            decision = job.decide_each(prints, matching, keepers, ids)
+        return decision.verdicts
+
+    if not matching.prefer:
+        return [Decided(verdict) for verdict in decide(None)]
+    # Without ids, a record may be a duplicate of a worse one: that is the one it would replace.
+    verdicts, by_text_alone = decide([id_of(raw) for raw in raws]), decide(None)
+    return [
+        Decided(verdict, alone.match if verdict.action is Action.UNIQUE else None)
+        for verdict, alone in zip(verdicts, by_text_alone, strict=True)
+    ]
+
+
+def _with_id(raw: bytes) -> bytes:
+    """Return a record with an `_id`: if it has none, with the one that a driver would give it now."""
+    try:
+        id_of(raw)
+    except ValueError:
+        return document(elements(encode({"_id": ObjectId()})), elements(raw))
+    return raw
 
 
 def _read_document(line: bytes) -> Question:

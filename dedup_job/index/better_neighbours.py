@@ -123,7 +123,7 @@ def find_better_neighbours(batch: RankedBatch, matching: Matching, keepers: Keep
     has_keeper = keepers.have_keeper(own)
     is_overtaken = np.zeros(len(own), np.bool_)
     kept = np.flatnonzero(has_keeper)
-    is_overtaken[kept] = _are_better(batch, best_row[kept], own[kept], keepers)
+    is_overtaken[kept] = are_better(batch.ids, batch.ranks, best_row[kept], own[kept], keepers)
     # The other texts with a keeper need no candidates: their records are exact duplicates.
     is_open = ~has_keeper | is_overtaken
 
@@ -133,7 +133,7 @@ def find_better_neighbours(batch: RankedBatch, matching: Matching, keepers: Keep
     other_has_keeper = keepers.have_keeper(others)
     is_worse = np.zeros(len(others), np.bool_)
     kept = np.flatnonzero(other_has_keeper)
-    is_worse[kept] = _are_better(batch, best_row[of[kept]], others[kept], keepers)
+    is_worse[kept] = are_better(batch.ids, batch.ranks, best_row[of[kept]], others[kept], keepers)
     is_own_open = are_in(own[is_open], others)
     # Of two texts of the batch, the judge finds the one that is kept first, which is the better one.
     is_near = is_own_open | (other_has_keeper & ~is_worse)
@@ -168,22 +168,25 @@ def find_better_neighbours(batch: RankedBatch, matching: Matching, keepers: Keep
     return BetterNeighbours(order, neighbours, own, best_row, is_overtaken, worse)
 
 
-def _are_better(batch: RankedBatch, rows: Numbers, texts: Numbers, keepers: Keepers) -> Flags:
-    """Return for each pair whether the record of the batch is better than the keeper of the text.
+def are_better(
+    ids: Sequence[bytes], ranks: npt.NDArray[np.uint64], rows: Numbers, texts: Numbers, keepers: Keepers
+) -> Flags:
+    """Return for each pair whether the record is better than the keeper of the text.
 
     Args:
-        batch: The records.
-        rows: int64, shape (p,), rows of the batch.
+        ids: Raw ids of n records.
+        ranks: uint64, shape (n, rules), their ranks.
+        rows: int64, shape (p,), the record of each pair.
         texts: int64, shape (p,), numbers of texts that have a keeper.
         keepers: All records kept so far.
     """
-    ranks, others = batch.ranks[rows], keepers.ranks_of(texts)
+    ranks, others = ranks[rows], keepers.ranks_of(texts)
     is_better, is_equal = np.zeros(len(rows), np.bool_), np.ones(len(rows), np.bool_)
     for rule in range(ranks.shape[1]):
         is_better |= is_equal & (ranks[:, rule] > others[:, rule])
         is_equal &= ranks[:, rule] == others[:, rule]
     # Records that are never dropped are not displaced either.
     for pair in np.flatnonzero(is_equal & (others[:, 0] != BEST)).tolist():
-        own, other = batch.ids[int(rows[pair])], keepers.id(int(texts[pair]))
+        own, other = ids[int(rows[pair])], keepers.id(int(texts[pair]))
         is_better[pair] = own != other and tie_key(own) < tie_key(other)
     return is_better

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from dedup_job.native.numba_compile import compiled
 from dedup_job.records import Fingerprints
 
 Numbers = npt.NDArray[np.int64]
+AreBetter = Callable[[Numbers, Numbers], npt.NDArray[np.bool_]]
 
 # The similarity to a text whose keeper is missing, so that its shingles could not be fetched.
 MISSING_KEEPER = -1.0
@@ -119,7 +121,9 @@ def find_batch_neighbours(
     )
 
 
-def find_single_neighbours(prints: Fingerprints, matching: Matching, keepers: Keepers) -> BatchNeighbours:
+def find_single_neighbours(
+    prints: Fingerprints, matching: Matching, keepers: Keepers, are_better: AreBetter | None = None
+) -> BatchNeighbours:
     """Find everything that each record would be a duplicate of if it alone came next; add no text.
 
     A record whose text has no keeper gets a text of its own here, numbered behind all others, which is
@@ -129,16 +133,24 @@ def find_single_neighbours(prints: Fingerprints, matching: Matching, keepers: Ke
         prints: The records.
         matching: What counts as a duplicate.
         keepers: All texts so far.
+        are_better: Returns, for rows of records and numbers of texts with a keeper, which records are better
+            than the keeper.  They are no duplicates of it.
     """
     numbers = keepers.find_texts(prints.digests)
     is_kept = numbers >= 0
     is_kept[is_kept] = keepers.have_keeper(numbers[is_kept])
+    if are_better:
+        kept = np.flatnonzero(is_kept)
+        is_kept[kept] = ~are_better(kept, numbers[kept])
     is_open = prints.digests.any(axis=1) & ~is_kept
     open_rows = np.flatnonzero(is_open)
     queries = np.where(numbers < 0, keepers.texts, numbers)[open_rows]
     candidates = keepers.candidates_of(queries, prints.take(open_rows.tolist()))
     of_row, others = np.repeat(open_rows, np.diff(candidates.offsets)), candidates.texts.astype(np.int64)
     is_possible = keepers.have_keeper(others)
+    if are_better:
+        possible = np.flatnonzero(is_possible)
+        is_possible[possible] = ~are_better(of_row[possible], others[possible])
     of_row, others = of_row[is_possible], others[is_possible]
 
     kept_texts = np.union1d(numbers[is_kept], others)

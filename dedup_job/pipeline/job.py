@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import isnan
 from typing import NamedTuple, Protocol
 
@@ -17,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.fingerprint.recipe import Matching
+from dedup_job.index import better_neighbours
 from dedup_job.index.judge import BatchNeighbours, Judgement, find_batch_neighbours, find_single_neighbours
 from dedup_job.index.keeper_of_each_text import BatchTexts, KeeperRef, Keepers
 from dedup_job.index.key_map_search import NO_DISTANCE
@@ -258,9 +260,22 @@ def contains(some: Collection[bytes], ids: Sequence[bytes]) -> npt.NDArray[np.bo
     return np.array([raw_id in some for raw_id in ids], np.bool_)
 
 
-def decide_each(prints: Fingerprints, matching: Matching, keepers: Keepers) -> Decision:
-    """Decide each record as if it alone came next; nothing is added to the keepers."""
-    neighbours = find_single_neighbours(prints, matching, keepers)
+def decide_each(
+    prints: Fingerprints, matching: Matching, keepers: Keepers, ids: Sequence[bytes] | None = None
+) -> Decision:
+    """Decide each record as if it alone came next; nothing is added to the keepers.
+
+    Args:
+        prints: The records.
+        matching: What counts as a duplicate.
+        keepers: All records kept so far.
+        ids: Their raw ids, with `[match] prefer`: then a record is no duplicate of a keeper that is worse.
+    """
+    are_better = None
+    if ids is not None:
+        assert prints.ranks is not None
+        are_better = partial(better_neighbours.are_better, ids, prints.ranks, keepers=keepers)
+    neighbours = find_single_neighbours(prints, matching, keepers, are_better)
     judgement = neighbours.judge(np.ones(len(prints), np.bool_), matching.min_similarity)
     relied_on = earlier_keepers(neighbours, judgement, keepers)
     return Decision(make_verdicts(judgement, neighbours, prints.reasons, dict(relied_on)), relied_on)

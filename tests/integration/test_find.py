@@ -9,11 +9,13 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 import pytest
 from bson.json_util import dumps
+from bson.objectid import ObjectId
 
 from dedup_job.commands import find as finding
 from scripts.bench.corpus import Mix, generate
@@ -287,3 +289,55 @@ def test_a_line_that_is_too_long_is_passed_over(tmp_path: Any, monkeypatch: pyte
     with (tmp_path / "lines").open("rb") as file:
         found = [line for lines in finding.read_lines(file.fileno()) for line in lines]
     assert found == [b"a", None, b"c", None]
+
+
+def test_a_record_that_is_better_than_a_kept_one_is_unique_and_names_it(job: Job) -> None:
+    job.set("match", prefer=[{"field": "score", "order": "descending"}])
+    job.source.insert_many(
+        [
+            {"_id": 1, "text": LONG, "score": 5},
+            {"_id": 2, "text": NEAR, "score": 4},
+            {"_id": 3, "text": OTHER},
+        ]
+    )
+    job.decide("backfill")
+    records: list[dict[str, Any]] = [
+        {"_id": 9, "text": LONG, "score": 9},
+        {"_id": 9, "text": NEAR, "score": 9},
+        {"_id": 9, "text": LONG, "score": 5},
+        {"_id": 0, "text": LONG, "score": 5},
+        {"text": LONG},
+        {"_id": 1, "text": LONG, "score": 5},
+        {"_id": 9, "text": "完全不同的另外一段话，说的是另外一件事情。" * 3, "score": 9},
+        {"_id": 9},
+    ]
+
+    answers = asked(job, [dumps(record) for record in records])
+
+    assert [(answer["verdict"], answer["keeper"], answer.get("replaces")) for answer in answers] == [
+        ("unique", None, 1),
+        ("unique", None, 1),
+        ("duplicate", 1, None),
+        ("unique", None, 1),
+        ("duplicate", 1, None),
+        ("duplicate", 1, None),
+        ("unique", None, None),
+        ("unchecked", None, None),
+    ]
+    assert (answers[0]["distance"], answers[0]["similarity"]) == (0, 1.0)
+    (job.folder / "line").write_text(dumps(records[0]) + "\n", "utf-8")
+    text = job.command("find", str(job.folder / "line")).stdout
+    assert text == "-\tbetter than 1\t0\t1.0000\n"
+    job.source.insert_one(records[0])
+    assert job.decide("run").as_json()["prefer"]["replaced"] == 1
+
+
+def test_a_text_without_an_id_counts_as_inserted_now(job: Job) -> None:
+    job.set("match", prefer=["newest"])
+    old = ObjectId.from_datetime(datetime(2020, 1, 1, tzinfo=UTC))
+    job.source.insert_one({"_id": old, "text": LONG})
+    job.decide("backfill")
+
+    (answer,) = asked(job, [LONG], "--text")
+
+    assert (answer["verdict"], answer["replaces"]) == ("unique", {"$oid": str(old)})

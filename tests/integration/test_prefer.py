@@ -9,15 +9,19 @@ from random import Random
 from typing import Any
 
 import pytest
+from bson.json_util import dumps
 
 from dedup_job import config
 from dedup_job.commands.backfill_and_run import adopt
 from dedup_job.commands.dry_run_report import DryRun, dry_run
+from dedup_job.commands.find import find
 from dedup_job.errors import GuardStop, NotPermitted, StateError
+from dedup_job.mongo.ids import extended
 from dedup_job.mongo.target import Target
 from dedup_job.pipeline import guards
 from dedup_job.pipeline.command_context import Context
 from dedup_job.recipe_from_settings import make_recipe
+from dedup_job.records import Action
 from tests.support.inline_engine import without_workers
 from tests.support.job import Job
 from tests.support.kill_in_process import commands_of, killed, killed_after_setting
@@ -395,3 +399,27 @@ def test_killed_at_every_command_and_run_again_the_same_records_are_kept(
 def assert_nothing_is_missing(job: Job) -> None:
     """Every row names a keeper that is in the target."""
     assert {row["keeper"] for row in job.ledger("dropped").find()} <= kept(job)
+
+
+@pytest.mark.parametrize("rules", [RULES["longest"], RULES["score"]], ids=["longest", "score"])
+def test_find_says_what_the_next_run_decides(preferring: Job, rules: list[Any]) -> None:
+    job, records = preferring, chained_records(120, seed=13)
+    job.set("match", prefer=rules)
+    job.source.insert_many(records[:90])
+    job.decide("backfill")
+    told, decided = [], []
+    for record in records[90:]:
+        with Context(config.check_settings(job.tables, "test")) as context:
+            ((answer,),) = find(context, iter([[dumps(record).encode()]]))
+        assert answer.verdict is not None
+        match = answer.verdict.match
+        told.append((answer.verdict.action, match and extended(match.keeper), answer.replaces is not None))
+        job.source.insert_one(record)
+        summary = job.decide("run")
+        row = job.ledger("dropped").find_one({"_id": record["_id"]})
+        replaced = summary.as_json()["prefer"]["replaced"] > 0
+        decided.append((Action.DUPLICATE, row["keeper"], False) if row else (Action.UNIQUE, None, replaced))
+    assert told == decided
+    assert {(action, replaces) for action, _, replaces in told} == {
+        (Action.DUPLICATE, False), (Action.UNIQUE, False), (Action.UNIQUE, True),
+    }  # fmt: skip

@@ -32,6 +32,15 @@ PROGRAM = ("-m", "dedup_job")
 LEDGER = ("head", "plans", "dropped", "exceptions", "runs", "overrides", "left")
 
 
+def as_toml(value: Any) -> str:
+    """A value of the settings in TOML, on one line."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {as_toml(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(as_toml, value)) + "]"
+    return json.dumps(value)
+
+
 @dataclass
 class Job:
     """Source `pages`, target `unique`, and the settings of the job between them."""
@@ -103,7 +112,7 @@ class Job:
             # A list of tables is a section that may come several times.
             for table in values if isinstance(values, list) else [values]:
                 lines.append(f"[[{section}]]" if isinstance(values, list) else f"[{section}]")
-                lines += [f"{key} = {json.dumps(value)}" for key, value in table.items()]
+                lines += [f"{key} = {as_toml(value)}" for key, value in table.items()]
         path = self.folder / "job.toml"
         path.write_text("\n".join(lines) + "\n", "utf-8")
         return path
