@@ -9,7 +9,8 @@ from itertools import chain
 
 from dedup_job.commands.mark import dropped_rows, plans_from
 from dedup_job.commands.undo import read_head, undo_origin
-from dedup_job.errors import ConfigError, UsageError
+from dedup_job.errors import ConfigError, StateError, UsageError
+from dedup_job.ledger.commit_plans import Ledger
 from dedup_job.ledger.head import Head, SweepProgress
 from dedup_job.ledger.move_to_archive_and_back import ArchiveMoves
 from dedup_job.ledger.plan_format import StoredPlan
@@ -22,6 +23,7 @@ from dedup_job.mongo.ids import IdSet, extended
 from dedup_job.mongo.mark_field import CHANGED
 from dedup_job.mongo.pages import prefetch
 from dedup_job.mongo.reference_collections import is_reference
+from dedup_job.pasteable_command import command_line
 from dedup_job.pipeline.command_context import Context
 from dedup_job.pipeline.guards import WarningList, check_swept_share, stop_run
 from dedup_job.records import ADOPT, digest
@@ -47,7 +49,8 @@ def open_archive(context: Context, name: str | None, moved: bool = False) -> Arc
         StateError: If the archive of earlier sweeps is gone, unless `moved`.
     """
     head = read_head(context)
-    check_whole(head)
+    if not (moved and head.undo):
+        check_whole(head)
     check_keeps_dropped(head, "sweep")
     if name is None:
         if head.sweep is None:
@@ -174,15 +177,23 @@ def sweep(context: Context, archive: Archive, advance: Advance, moved: bool = Fa
         archive: The result of `open_archive`.
         advance: Called with the number of decisions that were read since the last call.
         moved: As for `open_archive`.
+
+    Raises:
+        StateError: If an undo is half done.  Then only the archive is replaced, which the undo waits for.
     """
     head, started = read_head(context), time.monotonic()
     this = RunId.new("sweep")
     with context.open_ledger(this, undo_origin(context, head)) as ledger:
+        if (undo := ledger.current_head.undo) is not None:
+            _replace_archive(ledger, archive)
+            raise StateError(
+                f"{archive.full_name} is the archive from now on, but nothing was moved: run {undo.run} is "
+                f"half undone; finish the undo first: {command_line(f'undo {undo.run}')}"
+            )
         head = ledger.recover(context.source, context.target)
+        if moved and head.sweep and context.archive_if_there(head) is None:
+            head = _replace_archive(ledger, archive)
         progress = head.sweep or SweepProgress(archive.name, archive.create())
-        if moved and context.archive_if_there(head) is None:
-            # A removal of a killed command may still arrive, so `until` stays.
-            progress = replace(progress, archive=archive.name, uuid=archive.create(), upto=0)
         first = 0 if progress.is_complete else progress.upto
         progress = replace(progress, upto=first, is_complete=False)
         ledger.swap({"pending": None}, {"sweep": progress.key})
@@ -203,9 +214,20 @@ def sweep(context: Context, archive: Archive, advance: Advance, moved: bool = Fa
     return result
 
 
+def _replace_archive(ledger: Ledger, archive: Archive) -> Head:
+    """Make another collection the archive, whose sweeps begin again, and return the new head."""
+    progress = ledger.current_head.sweep
+    assert progress is not None
+    # A removal of a killed command may still arrive, so `until` stays.
+    progress = replace(progress, archive=archive.name, uuid=archive.create(), upto=0, is_complete=False)
+    ledger.swap({"pending": None}, {"sweep": progress.key})
+    return ledger.current_head
+
+
 def preview_sweep(context: Context, archive: Archive, advance: Advance) -> SweepResult:
     """Count what `sweep` would do; writes nothing."""
     head, reader, started = read_head(context), context.ledger_reader(), time.monotonic()
+    check_whole(head)
     result = SweepResult("", context.source_name, archive.full_name, is_preview=True)
     run = SweepRun(context, archive, IdSet.of(reader.overridden_ids()), result)
     for found in prefetch(run.look_up(reader, head, 0)):

@@ -10,6 +10,7 @@ from bson import Int64
 
 from dedup_job.ledger import move_to_archive_and_back
 from tests.support.job import LEDGER, RAW, Job
+from tests.support.kill_in_process import free_lease, killed_after
 from tests.support.made_up_records import made_up_records, number_records
 from tests.support.sweep_cases import ARCHIVE, archived, plans, records, restore, sweep
 from tests.support.undo_cases import undo
@@ -278,6 +279,32 @@ def test_a_dropped_archive_is_replaced_only_if_a_person_says_so(decided: Job) ->
     assert (said.returncode, "no longer in" in said.stderr) == (65, True)
     restore(decided, min(new))
     assert answer(decided, "changes")["vanished"]["dropped"] == lost
+
+
+def test_an_archive_that_is_lost_in_an_undo_is_replaced_and_the_undo_goes_on(decided: Job) -> None:
+    sweep(decided)
+    decided.source.insert_many(number_records(made_up_records()[:30], 2000))
+    run = decided.decide("run").run
+    sweep(decided)
+    killed_after(lambda event: event.command.get("delete") == ARCHIVE, lambda: undo(decided, run))
+    free_lease(decided)
+    copies = list(decided.database[ARCHIVE].with_options(RAW).find())
+    decided.database[ARCHIVE].drop()
+    decided.database[ARCHIVE].with_options(RAW).insert_many(copies)
+    again, accept = ("undo", run, "--yes"), ("sweep", "--archive", ARCHIVE, "--moved", "--yes")
+    told = decided.command(*again)
+    assert (told.returncode, "--archive COLLECTION --moved" in told.stderr) == (65, True)
+    assert "half undone" in decided.command(*accept, "--dry-run").stderr
+
+    accepted = decided.command(*accept)
+
+    assert accepted.returncode == 65
+    assert "is the archive from now on" in accepted.stderr
+    assert archived(decided) == {one["_id"]: bytes(one.raw) for one in copies}
+    assert decided.command(*again).returncode == 0
+    assert decided.decide("run").counts.read == 30
+    assert answer(decided, "verify")["differences"] == {}
+    assert answer(decided, "sweep", "--yes")["already"] == len(copies)
 
 
 def test_records_that_vanished_from_the_archive_and_are_there_again_are_decided_again(decided: Job) -> None:
