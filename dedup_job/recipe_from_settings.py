@@ -102,10 +102,10 @@ def _load_resource(path: Path | None, read: Callable[[Path], object]) -> Resourc
     """
     if path is None:
         return None
-    path = path.resolve()
-    if path.exists() and not path.is_file():
-        raise ConfigError(f"{path}: not a regular file")
     try:
+        path = path.resolve()
+        if path.exists() and not path.is_file():
+            raise ConfigError(f"{path}: not a regular file")
         # Parsed only to check it now; each worker reads the file again by its path and digest.
         read(path)
         return Resource.at(path)

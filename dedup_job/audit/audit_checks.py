@@ -143,7 +143,7 @@ RECORDS = (
     ),
     Check(
         "restore_unfinished",
-        "a record whose restore was killed: restore it again",
+        "a record whose restore was killed: restore it again, or, if it has left the source, `sync`",
         "SELECT r.id FROM dropped r JOIN restored o USING (id)",
     ),
     Check(

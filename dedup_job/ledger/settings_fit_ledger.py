@@ -46,7 +46,7 @@ def check_whole(head: Head, settles: bool = False) -> None:
         raise StateError(f"run {run} is half undone; finish the undo first: {command_line(f'undo {run}')}")
     if head.unsettled is not None and not settles:
         raise StateError(
-            "a run was interrupted while it replaced kept records with better ones; finish it first: "
+            "a run with [match] prefer was interrupted before its end; finish it first: "
             + command_line("run")
         )
 

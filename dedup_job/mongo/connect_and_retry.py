@@ -46,7 +46,11 @@ NO_PRIMARY = frozenset({189, 10107, 11602, 13435, 13436})
 UNAUTHORIZED, WRONG_PASSWORD = 13, 18
 PERMISSION = frozenset({8000, UNAUTHORIZED, WRONG_PASSWORD, 33})
 STORAGE = frozenset({14031, 8})
-INVALID_NAMESPACE = 73
+# What is wrong in the settings or the connection string, by the server's code.
+MISCONFIGURED = {
+    73: "the server refuses the name of a database or a collection; correct [source] or [target]",
+    334: "the server does not offer the authMechanism of the connection string; choose another",
+}
 
 # The server's message about a missing privilege.  Only names are taken from it: the rest is the command,
 # which may hold ids of records.
@@ -322,11 +326,8 @@ def _translate_error(what: str, error: PyMongoError) -> DedupError:
         return Unreachable(f"{what}: no majority acknowledged in time; do secondaries lag? Run again later")
     if code in PERMISSION:
         return NotPermitted(f"{what}: {_refusal(code, str(details.get('errmsg', '')), name)}")
-    if code == INVALID_NAMESPACE:
-        return ConfigError(
-            f"{what}: the server refuses the name of a database or a collection; "
-            "correct [source] or [target] in the settings"
-        )
+    if code in MISCONFIGURED:
+        return ConfigError(f"{what}: {MISCONFIGURED[code]}")
     if code in STORAGE:
         return StorageFull(f"{what} cannot write ({name}); free some space and run again")
     if isinstance(error, ExecutionTimeout):

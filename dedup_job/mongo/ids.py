@@ -38,6 +38,8 @@ FIXED |= {0x7F: 0, 0xFF: 0}
 STRINGS = {0x02: 4, 0x0D: 4, 0x0E: 4, 0x05: 5, 0x0C: 16}
 # The stored length of these types counts itself.
 DOCUMENTS = {DOCUMENT, ARRAY, SCOPED_CODE}
+# A server stores no document that is nested deeper, and answers queries for deeper ones with an error.
+MOST_LEVELS = 180
 
 
 def fields(raw: bytes, first: int = 0) -> Iterator[tuple[int, int, int]]:
@@ -308,8 +310,16 @@ def readings(given: str) -> list[bytes]:
         if not is_pattern:
             # Fails for numbers above 64 bits and for text that is not valid UTF-8.
             with suppress(Exception):
-                found.append(encode({"_id": value}))
+                if _levels(value) <= MOST_LEVELS:
+                    found.append(encode({"_id": value}))
     return list(dict.fromkeys(found))
+
+
+def _levels(value: Any) -> int:
+    """Return how deep documents and arrays are nested in a value; 0 for one that is neither."""
+    if not isinstance(value, (dict, list)):
+        return 0
+    return 1 + max(map(_levels, value.values() if isinstance(value, dict) else value), default=0)
 
 
 def with_equals(ids: Iterable[bytes]) -> list[bytes]:

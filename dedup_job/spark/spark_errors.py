@@ -13,6 +13,7 @@ from dedup_job.errors import DedupError, StorageFull
 OURS = re.compile(r"dedup_job\.errors\.(\w+): (.*)")
 SHORT_OF_MEMORY = re.compile(r"OutOfMemoryError|Not enough memory to build and broadcast")
 DAMAGED = re.compile(r"ChecksumException|TProtocolException|is not a Parquet file")
+PYTHON_ENDED = re.compile(r"Python worker exited unexpectedly")
 PYTHON_CLASS = re.compile(r"Traceback \(most recent call last\):\n(?: .*\n)+([\w.]+)")
 NO_SPACE = re.compile(
     r"(?:Exception|Error): (?:\[Errno 28\] )?No space left on device"
@@ -59,7 +60,12 @@ def named_errors(stage: str, folder: str) -> Iterator[None]:
         if DAMAGED.search(text):
             raise StorageFull(
                 f"stage {stage}: a file in {folder} is damaged ({class_of(error)}); delete this folder and "
-                "start again"
+                "start again, with --engine local if records were decided already"
+            ) from None
+        if PYTHON_ENDED.search(text):
+            raise StorageFull(
+                f"stage {stage}: a Python process of Spark was ended from outside, as the system does when "
+                "memory is short; run again, if it happens again with fewer cores or more memory"
             ) from None
         raise DedupError(f"stage {stage} failed on Spark: {class_of(error)}; its own log says more") from None
 

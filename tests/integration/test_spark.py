@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -616,6 +617,38 @@ def test_a_killed_java_process_ends_the_run_and_the_next_one_goes_on(
 
     assert on_spark(filled, work=work).counts == other.decide("backfill").counts
     assert filled.outcome() == other.outcome()
+
+
+@pytest.mark.long
+def test_a_killed_python_worker_ends_the_backfill_with_74_and_the_next_one_goes_on(
+    filled: Job, another_job: Callable[[], Job]
+) -> None:
+    other, work, said = another_job(), filled.folder / "work", filled.folder / "said"
+    filled.set("engine", kind="spark", master="local[2]", work=str(work))
+    command = [sys.executable, *PROGRAM, "backfill", "-c", str(filled.config_file())]
+    with said.open("w") as log, subprocess.Popen(command, stderr=log, cwd=ROOT) as run:
+        while run.poll() is None:
+            for worker in python_workers_of(run.pid):
+                with suppress(ProcessLookupError):
+                    os.kill(worker, signal.SIGKILL)
+            time.sleep(0.05)
+    assert run.returncode == StorageFull.exit_code, said.read_text()
+    assert "a Python process of Spark was ended from outside" in said.read_text().splitlines()[-1]
+
+    assert on_spark(filled, work=work).counts == other.decide("backfill").counts
+    assert filled.outcome() == other.outcome()
+
+
+def python_workers_of(run: int) -> list[int]:
+    """Return the ids of the Python workers of a run's Spark: the children of its `pyspark.daemon`."""
+    parents = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            stat, line = (folder / "stat").read_text(), (folder / "cmdline").read_text()
+            if "pyspark.daemon" in line:
+                parents[int(folder.name)] = int(stat.rsplit(") ", 1)[1].split()[1])
+    java = java_of(run)
+    return [worker for worker, parent in parents.items() if java and parents.get(parent) == java]
 
 
 def java_of(parent: int) -> int | None:

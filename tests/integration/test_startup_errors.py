@@ -64,6 +64,22 @@ def test_a_malformed_connection_string_is_named(job: Job) -> None:
     assert "canary" not in line
 
 
+def test_a_mechanism_that_the_server_does_not_offer_is_named(job: Job) -> None:
+    uri = job.uri.replace("mongodb://", "mongodb://somebody:secret@") + "&authMechanism=PLAIN"
+    done = job.command("run", environment={"DEDUP_SOURCE_URI": uri})
+    assert done.returncode == 78
+    assert "authMechanism" in done.stderr
+    assert "secret" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["why", "group", "restore"])
+def test_an_id_that_no_record_can_have_is_a_usage_error(job: Job, command: str) -> None:
+    job.source.insert_one({"_id": 1, "text": "a text of some words"})
+    job.decide("backfill")
+    for levels in (178, 180, 200, 300):
+        assert job.command(command, '{"a":' * levels + "1" + "}" * levels).returncode == 64, levels
+
+
 def test_another_recipe_on_the_same_ledger_is_refused_with_the_differing_settings(job: Job) -> None:
     job.source.insert_one({"text": "x"})
     job.decide("backfill")

@@ -616,3 +616,8 @@ def test_a_time_of_centuries_is_refused(name: str) -> None:
 def test_a_resource_that_is_no_file_is_refused_without_reading_it() -> None:
     with pytest.raises(ConfigError, match="/dev/zero: not a regular file"):
         make_recipe(settings(recipe={"idf_table": "/dev/zero"}))
+
+
+def test_a_resource_whose_path_is_too_long_is_a_wrong_setting() -> None:
+    with pytest.raises(ConfigError, match=r"\[recipe\] stop_words: .*File name too long"):
+        make_recipe(settings(recipe={"stop_words": "/tmp/" + "a" * 300}))

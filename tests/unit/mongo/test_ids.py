@@ -177,3 +177,14 @@ def test_a_record_has_arrived_when_nothing_differs_but_times_that_the_server_set
     assert not is_unchanged(
         encode({**record, "_id": Timestamp(0, 0)}), encode({**record, "_id": Timestamp(1, 0)})
     )
+
+
+def test_an_id_that_is_nested_deeper_than_a_server_stores_is_read_as_a_string_only() -> None:
+    def nested(levels: int) -> str:
+        return '{"a":' * levels + "1" + "}" * levels
+
+    deepest, deeper, deepest_of_all = nested(180), nested(181), nested(3_000)
+    as_document, as_string = module.readings(deepest)
+    assert (value(as_document)["a"]["a"].raw[4], value(as_string)) == (module.DOCUMENT, deepest)
+    assert list(map(value, module.readings(deeper))) == [deeper]
+    assert list(map(value, module.readings(deepest_of_all))) == [deepest_of_all]

@@ -57,6 +57,7 @@ def test_where_a_file_is_damaged_its_folder_is_named(said: str, named: str) -> N
     with pytest.raises(StorageFull) as caught, named_errors("pairs", "/folder"):
         raise Py4JError(f"{FAILED}a.SparkException: Job aborted\n{said}")
     told = f"stage pairs: a file in /folder is damaged ({named}); delete this folder and start again"
+    told += ", with --engine local if records were decided already"
     assert str(caught.value) == told
 
 
@@ -75,6 +76,12 @@ def test_where_a_disk_is_full_its_folder_is_named(said: str) -> None:
         named_errors("pairs", "/folder"),
     ):
         raise Py4JError(FAILED + said)
+
+
+def test_where_a_python_process_was_killed_it_is_said_to_run_again() -> None:
+    ended = "a.SparkException: Python worker exited unexpectedly (crashed)\nCaused by: java.io.EOFException"
+    with pytest.raises(StorageFull, match="was ended from outside"), named_errors("records", "/folder"):
+        raise Py4JError(FAILED + ended)
 
 
 @dataclass
