@@ -30,7 +30,8 @@ def status(context: Context, runs: int = LAST_RUNS) -> dict[str, Any]:
     Returns:
         `ledger` is false if there is none yet. `newest_id` is the time in the newest id that was read; the
         next run reads ids from a little before it on. `restored` is a part of the duplicates. `in_target`
-        is the number of records that the runs have put into the target; null without copies.
+        is the number of records that the runs have put into the target; null without copies. `replacing` is
+        true while kept records are replaced by better ones, and after a run that was killed meanwhile.
     """
     reader = context.ledger_reader()
     # Before the head, which may only be newer: a run that ends in between has no lease in it.
@@ -64,6 +65,7 @@ def status(context: Context, runs: int = LAST_RUNS) -> dict[str, Any]:
         "lease": lease,
         "running": describe_running(context, own, head, now) if own and lease and lease["held"] else None,
         "pending": pending and {"plan": pending.id.number, "run": pending.run},
+        "replacing": head.unsettled is not None,
         "undoing": head.undo.run if head.undo else None,
         "promotion": head.promotion and {"state": head.promotion.state, "kept_as": head.promotion.kept_as},
         "runs": list(islice(_group_runs(rows), runs)),

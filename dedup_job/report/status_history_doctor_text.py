@@ -44,7 +44,7 @@ def _progress_rows(shown: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     duplicate, unchecked, refused = (
         sum(shown[name].values()) for name in ("duplicate", "unchecked", "refused")
     )
-    lag, watermark, run = shown["lag"], shown["watermark"], shown["undoing"]
+    lag, watermark = shown["lag"], shown["watermark"]
     undecided = "none known; the next full scan makes sure"
     if lag["records"] is not None:
         undecided = f"about {lag['records']:,} or more"
@@ -70,15 +70,23 @@ def _progress_rows(shown: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "running", _describe_running(shown["running"])
     if shown["replication"]:
         yield "replicas", _describe_replication(shown["replication"])
+    yield from _unfinished_rows(shown)
+
+
+def _unfinished_rows(shown: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what is being done, or was left half done by a command that was killed."""
     # Without a holder of the lease, a pending plan or undo is the rest of a killed run.
     is_held = bool(shown["lease"] and shown["lease"]["held"])
     if shown["pending"]:
         state = "is being carried out" if is_held else "a run was killed; the next run finishes it"
         yield "pending", f"plan {shown['pending']['plan']} of run {shown['pending']['run']}: {state}"
+    if shown["replacing"]:
+        state = "is at work" if is_held else "was killed; the next run finishes it"
+        yield "replacing", f"kept records by better ones; the run {state}"
     if promotion := shown["promotion"]:
         state = PROMOTIONS[promotion["state"]]
         yield "promotion", state.format(kept_as=promotion["kept_as"], promote=command_line("promote"))
-    if run:
+    if run := shown["undoing"]:
         finish = command_line(f"undo {run}")
         state = "is being undone" if is_held else f"is half undone; finish with: {finish}"
         yield "undo", f"run {run} {state}"

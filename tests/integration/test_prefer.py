@@ -24,7 +24,7 @@ from dedup_job.recipe_from_settings import make_recipe
 from dedup_job.records import Action
 from tests.support.inline_engine import without_workers
 from tests.support.job import Job
-from tests.support.kill_in_process import commands_of, killed, killed_after_setting
+from tests.support.kill_in_process import commands_of, free_lease, killed, killed_after_setting
 from tests.support.preferred_records import chained_records, kept_by_brute_force
 from tests.support.sync_cases import EVERY, dropped, exceptions, up_to_date
 from tests.support.undo_cases import OTHERS, undo
@@ -353,6 +353,8 @@ def test_until_an_interrupted_replacement_is_finished_other_commands_refuse(pref
     job.source.insert_many(records[80:])
     killed_after_setting("unsettled", lambda: job.decide("run"))
 
+    free_lease(job)
+    assert "replacing  kept records by better ones; the run was killed" in job.command("status").stdout
     with pytest.raises(StateError, match="finish it first: dedup-job run"):
         undo(job, backfill.run)
     with pytest.raises(StateError, match="finish it first: dedup-job run"):
@@ -360,6 +362,7 @@ def test_until_an_interrupted_replacement_is_finished_other_commands_refuse(pref
     up_to_date(job)
 
     check(job)
+    assert "replacing" not in job.command("status").stdout
 
 
 @pytest.mark.long
