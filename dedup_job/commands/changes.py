@@ -139,7 +139,7 @@ def compare_plans(
         compared.records += len(plan)
         compared.vanished.add(_ids_and_actions(plan, rows.vanished))
         if compared.changed is not None:
-            compared.changed.add(_ids_and_actions(plan, rows.changed))
+            compared.changed.add(_ids_and_actions(plan, rows.changed, restored=overrides))
         advance(len(plan))
         yield stored, rows
 
@@ -157,8 +157,13 @@ def _ids_away(
     return away.intersection(gone)
 
 
-def _ids_and_actions(plan: Plan, rows: Iterable[int]) -> Iterator[tuple[bytes, Action]]:
-    return ((plan.ids[row], plan.verdicts[row].action) for row in rows)
+def _ids_and_actions(
+    plan: Plan, rows: Iterable[int], restored: Collection[bytes] = ()
+) -> Iterator[tuple[bytes, Action]]:
+    """Yield id and decision of these records; a restored record is kept, whatever its plan says."""
+    for row in rows:
+        raw_id = plan.ids[row]
+        yield raw_id, Action.UNIQUE if raw_id in restored else plan.verdicts[row].action
 
 
 def _rows_changed(

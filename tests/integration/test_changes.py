@@ -175,6 +175,19 @@ def test_a_file_for_the_ids_that_cannot_be_written_is_told_before_anything_is_co
     assert "nowhere/ids.jsonl: No such file or directory; name a file in a folder that exists" in done.stderr
 
 
+def test_a_restored_record_that_changed_was_kept(decided: Job) -> None:
+    row = decided.ledger("dropped").find_one({})
+    assert row is not None
+    assert decided.command("restore", f'{{"$oid": "{row["_id"]}"}}').returncode == 0
+    decided.source.update_one({"_id": row["_id"]}, {"$set": {"text": "改写过的文字"}})
+
+    done = decided.command("changes", "--content", "--json")
+
+    changed = json.loads(done.stdout)["changed"]
+    assert (changed["kept"], changed["dropped"]) == (1, 0)
+    assert [one["was"] for one in changed["records"]] == ["kept"]
+
+
 def test_what_vanished_is_told_alike_with_and_without_the_content(decided: Job) -> None:
     dropped = decided.ledger("dropped").find_one()
     assert dropped is not None

@@ -169,7 +169,7 @@ def test_a_record_that_was_restored_while_it_was_edited_and_edited_back_is_broug
     restore(job, "2")
     job.source.update_one({"_id": 2}, {"$set": {"text": TEXT}})
     compared = json.loads(job.command("changes", "--content", "--json").stdout)
-    assert compared["changed"]["records"] == [{"id": 2, "was": "dropped"}]
+    assert compared["changed"]["records"] == [{"id": 2, "was": "kept"}]
 
     done = job.command("sync", "--yes")
 
