@@ -49,7 +49,8 @@ def open_archive(context: Context, name: str | None, moved: bool = False) -> Arc
         StateError: If the archive of earlier sweeps is gone, unless `moved`.
     """
     head = read_head(context)
-    if not (moved and head.undo):
+    # A half-done undo may be waiting for another archive.
+    if not (moved and head.undo and head.sweep):
         check_whole(head)
     check_keeps_dropped(head, "sweep")
     if name is None:

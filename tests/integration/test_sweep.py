@@ -10,7 +10,7 @@ from bson import Int64
 
 from dedup_job.ledger import move_to_archive_and_back
 from tests.support.job import LEDGER, RAW, Job
-from tests.support.kill_in_process import free_lease, killed_after
+from tests.support.kill_in_process import free_lease, killed_after, killed_after_setting
 from tests.support.made_up_records import made_up_records, number_records
 from tests.support.sweep_cases import ARCHIVE, archived, plans, records, restore, sweep
 from tests.support.undo_cases import undo
@@ -305,6 +305,18 @@ def test_an_archive_that_is_lost_in_an_undo_is_replaced_and_the_undo_goes_on(dec
     assert decided.decide("run").counts.read == 30
     assert answer(decided, "verify")["differences"] == {}
     assert answer(decided, "sweep", "--yes")["already"] == len(copies)
+
+
+def test_during_an_undo_no_archive_is_accepted_where_none_was(decided: Job) -> None:
+    run = decided.ledger("runs").find_one({"mode": "backfill"})
+    assert run is not None
+    killed_after_setting("undo", lambda: undo(decided, run["_id"]))
+    free_lease(decided)
+
+    told = decided.command("sweep", "--archive", ARCHIVE, "--moved", "--yes")
+
+    assert (told.returncode, "half undone; finish the undo first" in told.stderr) == (65, True)
+    assert ARCHIVE not in decided.database.list_collection_names()
 
 
 def test_records_that_vanished_from_the_archive_and_are_there_again_are_decided_again(decided: Job) -> None:
