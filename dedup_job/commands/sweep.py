@@ -16,14 +16,13 @@ from dedup_job.ledger.move_to_archive_and_back import ArchiveMoves
 from dedup_job.ledger.plan_format import StoredPlan
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.run_history import RunId
-from dedup_job.ledger.settings_fit_ledger import check_keeps_dropped, check_whole
+from dedup_job.ledger.settings_fit_ledger import check_keeps_dropped, check_whole, finish_undo_first
 from dedup_job.ledger.version_digests_by_id import VersionDigests
 from dedup_job.mongo.archive import Archive
 from dedup_job.mongo.ids import IdSet, extended
 from dedup_job.mongo.mark_field import CHANGED
 from dedup_job.mongo.pages import prefetch
 from dedup_job.mongo.reference_collections import is_reference
-from dedup_job.pasteable_command import command_line
 from dedup_job.pipeline.command_context import Context
 from dedup_job.pipeline.guards import WarningList, check_swept_share, stop_run
 from dedup_job.records import ADOPT, digest
@@ -188,8 +187,8 @@ def sweep(context: Context, archive: Archive, advance: Advance, moved: bool = Fa
         if (undo := ledger.current_head.undo) is not None:
             _replace_archive(ledger, archive)
             raise StateError(
-                f"{archive.full_name} is the archive from now on, but nothing was moved: run {undo.run} is "
-                f"half undone; finish the undo first: {command_line(f'undo {undo.run}')}"
+                f"{archive.full_name} is the archive from now on, but nothing was moved: "
+                + finish_undo_first(undo)
             )
         head = ledger.recover(context.source, context.target)
         if moved and head.sweep and context.archive_if_there(head) is None:

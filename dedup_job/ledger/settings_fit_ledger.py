@@ -8,7 +8,7 @@ from typing import Any
 
 from dedup_job.errors import ConfigError, StateError
 from dedup_job.fingerprint.recipe import setting_name
-from dedup_job.ledger.head import Head, Origin
+from dedup_job.ledger.head import Head, Origin, UndoProgress
 from dedup_job.ledger.promotion_state import Promotion
 from dedup_job.mongo.collection_checks import check_same
 from dedup_job.pasteable_command import command_line
@@ -34,6 +34,11 @@ def no_decisions_error(target: str) -> ConfigError:
     return ConfigError(f"[target]: nothing was decided for {target} yet; run backfill first")
 
 
+def finish_undo_first(undo: UndoProgress) -> str:
+    """Return the sentence that says how to go on from a half-done undo."""
+    return f"run {undo.run} is half undone; finish the undo first: {command_line(f'undo {undo.run}')}"
+
+
 def check_whole(head: Head, settles: bool = False) -> None:
     """Raise StateError if an undo has not finished, or the replacement of keepers by better records.
 
@@ -42,8 +47,7 @@ def check_whole(head: Head, settles: bool = False) -> None:
         settles: Whether the command finishes the replacement itself.
     """
     if head.undo is not None:
-        run = head.undo.run
-        raise StateError(f"run {run} is half undone; finish the undo first: {command_line(f'undo {run}')}")
+        raise StateError(finish_undo_first(head.undo))
     if head.unsettled is not None and not settles:
         raise StateError(
             "a run with [match] prefer was interrupted before its end; finish it first: "
