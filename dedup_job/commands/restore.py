@@ -11,7 +11,7 @@ from bson import decode
 
 from dedup_job.commands.undo import read_head, undo_origin
 from dedup_job.commands.why import why as why_answer
-from dedup_job.errors import StateError, UsageError
+from dedup_job.errors import UsageError
 from dedup_job.ledger.commit_plans import Ledger
 from dedup_job.ledger.move_to_archive_and_back import ArchiveMoves
 from dedup_job.ledger.overrides import KEEP, Override
@@ -26,7 +26,7 @@ from dedup_job.pasteable_command import command_line
 from dedup_job.pipeline.command_context import Context
 from dedup_job.records import VANISHED, digest
 from dedup_job.report.progress import Advance
-from dedup_job.report.undo_and_restore_results import RefusedRestore, RestoreResult
+from dedup_job.report.undo_and_restore_results import NotRestored, RestoreResult
 
 
 def restore(
@@ -34,8 +34,9 @@ def restore(
 ) -> RestoreResult:
     """Insert dropped records into the target, in their present version from the source.
 
-    Records that are in the target already are left alone.  If one record cannot be restored, nothing is
-    changed.  A record that the target refuses stays dropped; the others are restored.
+    Records that are in the target already are left alone.  If one of the records was neither dropped nor
+    kept, nothing is changed.  A record that the source no longer has, or that the target refuses, stays
+    dropped; the others are restored.
 
     Args:
         context: The open connections.
@@ -44,12 +45,13 @@ def restore(
         advance: Called with 1 for each record that was looked up, and for each that was restored or refused.
 
     Returns:
-        The restored records, which of them differ from the version that was judged, and the refused ones.
+        The restored records, which of them differ from the version that was judged, and those that could
+        not be restored.
 
     Raises:
         ConfigError: If there is no ledger yet.
         UsageError: If one of the records was neither dropped nor kept.
-        StateError: If one is no longer in the source, or source or target were replaced.
+        StateError: If source or target were replaced.
     """
     head, has_copies = read_head(context), context.target.holds_copies
     # Before the ledger is opened, which adds a run.  A pending plan may yet drop one of the records.
@@ -66,31 +68,38 @@ def restore(
             raw_id, record = _find_dropped(context, name, archive)
             found[raw_id] = record
             advance(1)
-        dropped = [record for record in found.values() if record is not None]
+        named = [record for record in found.values() if record is not None]
+        dropped = [record for record in named if record.raw]
+        not_restored = [
+            NotRestored(extended(id_of_row(record.row)), None, VANISHED.reason)
+            for record in named
+            if not record.raw
+        ]
         differing = set(ids_changed_since(ledger, dropped))
         moves = None
         if archive is not None and any(record.is_archived for record in dropped):
             archive.check_rights()
             moves = ArchiveMoves.begin(ledger, archive, "archive")
-        refused = list[RefusedRestore]()
         restored = list[bytes]()
         for record in dropped:
             raw_id = id_of_row(record.row)
             if refusal := restore_record(ledger, record, why, context.target, context.marks, moves):
-                refused.append(RefusedRestore(extended(raw_id), *refusal))
+                not_restored.append(NotRestored(extended(raw_id), *refusal))
             else:
                 restored.append(raw_id)
             advance(1)
         if moves is not None:
             moves.note()
         changed = [raw_id for raw_id in restored if raw_id in differing]
+        former = ledger.current_head.promotion
         result = RestoreResult(
             this.name,
             list(map(extended, restored)),
             len(found),
             list(map(extended, changed)),
-            refused,
+            not_restored,
             has_copies,
+            former_source=f"{context.settings.source.database}.{former.kept_as}" if former else None,
         )
         ledger.close({**result.as_json(), "exit_code": result.exit_code})
     return result
@@ -109,7 +118,6 @@ def _find_dropped(
 
     Raises:
         UsageError: If the record was never dropped, and is not in the target; the message quotes the ledger.
-        StateError: If the record is no longer in the source.
     """
     reader, ids = context.ledger_reader(), with_equals(readings(given))
     row = reader.row("dropped", ids)
@@ -122,17 +130,6 @@ def _find_dropped(
         row = _former_row(context, given, overrides.values())
     raw_id = id_of_row(row)
     raw, archived = context.source.one(raw_id), archive and archive.records.one(raw_id)
-    head = reader.head()
-    if raw is None and archived is None and head is not None and head.promotion is not None:
-        former = f"{context.settings.source.database}.{head.promotion.kept_as}"
-        raise StateError(
-            f"{given} is not in {context.source_name} since the target took its place, but in {former}; copy "
-            f"it from there into {context.source_name}, and restore it again"
-        )
-    if raw is None and archived is None:
-        raise StateError(
-            f"nothing was restored: {given} is no longer in {context.source_name}; its keeper is kept"
-        )
     return raw_id, DroppedRecord(row, raw or archived or b"", raw is not None, archived is not None)
 
 
@@ -163,7 +160,7 @@ class DroppedRecord:
 
     Attributes:
         row: Its raw row in `dropped`.
-        raw: The raw record in the source, or else in the archive.
+        raw: The raw record in the source, or else in the archive; empty if neither has it.
         is_in_source: Whether it is in the source.
         is_archived: Whether the archive has a record with its id.
     """

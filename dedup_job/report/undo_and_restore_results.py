@@ -150,17 +150,18 @@ class UndoResult:
         return "\n".join([*lines, f"  {self.seconds:,.1f} s"])
 
 
-class RefusedRestore(NamedTuple):
-    """A record that could not be restored, and stays dropped.
+class NotRestored(NamedTuple):
+    """A record that could not be restored.
 
     Attributes:
         id: Its id, as a JSON value.
-        refused_by: "target"; or "source", to which a record returns from the archive.
-        reason: Why, such as "unique_index".
+        refused_by: "target"; or "source", to which a record returns from the archive; None if the source
+            no longer has the record.
+        reason: Why, such as "unique_index" or "vanished".
     """
 
     id: Any
-    refused_by: str
+    refused_by: str | None
     reason: str
 
 
@@ -173,21 +174,23 @@ class RestoreResult:
         ids: The ids of these records, as JSON values.
         asked: Number of different records that the user named.
         changed: The ids among these whose record changed in the source after it was dropped.
-        refused: The records that stay dropped.
+        not_restored: The records that could not be restored.
         has_copies: Whether kept records are copied to a target.
+        former_source: The collection whose place the target has taken; it still has the dropped records.
     """
 
     run: str | None
     ids: Sequence[Any]
     asked: int
     changed: Sequence[Any] = ()
-    refused: Sequence[RefusedRestore] = ()
+    not_restored: Sequence[NotRestored] = ()
     has_copies: bool = True
+    former_source: str | None = None
 
     @property
     def exit_code(self) -> int:
-        """0, or 3 if records were refused."""
-        return 3 if self.refused else 0
+        """0, or 3 if records could not be restored."""
+        return 3 if self.not_restored else 0
 
     def as_json(self) -> dict[str, Any]:
         """Return the result as one JSON object."""
@@ -197,7 +200,7 @@ class RestoreResult:
             "restored": list(self.ids),
             "asked": self.asked,
             "changed": list(self.changed),
-            "not_restored": [each._asdict() for each in self.refused],
+            "not_restored": [each._asdict() for each in self.not_restored],
         }
 
     def as_text(self) -> str:
@@ -210,13 +213,21 @@ class RestoreResult:
             f"{format_id(shown_id)} is {again}{note if shown_id in self.changed else ''}"
             for shown_id in self.ids
         ]
-        before = self.asked - len(self.ids) - len(self.refused)
+        before = self.asked - len(self.ids) - len(self.not_restored)
         if before:
             lines.append(f"already {already}: {before:,} of {self.asked:,} named records")
+        missing = [each for each in self.not_restored if each.refused_by is None]
+        lines += [f"{format_id(each.id)} cannot be restored: the source no longer has it" for each in missing]
+        if missing and self.former_source:
+            lines.append(
+                f"the target took the place of the source: copy these from {self.former_source} into the "
+                "source, and restore them again"
+            )
+        refused = [each for each in self.not_restored if each.refused_by is not None]
         lines += [
             f"{format_id(each.id)} stays dropped: the {each.refused_by} refuses it ({each.reason})"
-            for each in self.refused
+            for each in refused
         ]
-        if self.refused:
+        if refused:
             lines.append("correct the cause, and restore these again")
         return "\n".join(lines) or "no ids, so nothing was restored"

@@ -330,7 +330,8 @@ def test_a_run_of_before_is_not_undone_and_a_record_dropped_before_is_named_wher
     said = Console(capsys, decided.config_file())
     undo, restore = said("undo", run["_id"], "--yes"), said("restore", str(row["_id"]))
     assert (undo.code, f"dedup-job promote -c {decided.config_file()} --back" in undo.err) == (64, True)
-    assert (restore.code, "pages_before; copy it from there" in restore.err) == (65, True)
+    advice = f"copy these from {decided.database.name}.pages_before into the source"
+    assert (restore.code, advice in restore.out) == (3, True)
 
     copied = decided.database["pages_before"].find_one({"_id": row["_id"]})
     assert copied is not None

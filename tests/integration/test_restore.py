@@ -12,7 +12,7 @@ from bson import ObjectId
 
 from dedup_job import config
 from dedup_job.commands import verify
-from dedup_job.errors import ConfigError, LeaseHeld, StateError, UsageError
+from dedup_job.errors import ConfigError, LeaseHeld, UsageError
 from dedup_job.pipeline.command_context import Context
 from dedup_job.report.undo_and_restore_results import RestoreResult
 from tests.support.job import RAW, Job
@@ -186,16 +186,30 @@ def test_what_cannot_be_restored_is_said_and_nothing_is_changed(job: Job) -> Non
         restore(job_of_two(job), "2")
     job.decide("backfill")
     job.source.insert_one({"_id": 4, "text": "new"})
-    job.source.delete_one({"_id": 2})
-    for given, error, words in (
-        (["3", "4"], UsageError, "4 was not dropped; the ledger says: undecided"),
-        (["3", "77"], UsageError, "no record .* has the id '77'"),
-        (["3", "2"], StateError, "nothing was restored: 2 is no longer in .*; its keeper is kept"),
+    for given, words in (
+        (["3", "4"], "4 was not dropped; the ledger says: undecided"),
+        (["3", "77"], "no record .* has the id '77'"),
     ):
-        with pytest.raises(error, match=words):
+        with pytest.raises(UsageError, match=words):
             restore(job, *given)
     assert in_target(job) == [1]
     assert job.ledger("overrides").count_documents({}) == 0
+
+
+def test_a_record_that_the_source_no_longer_has_stays_dropped_and_the_others_are_restored(job: Job) -> None:
+    with_two_copies(job)
+    job.source.delete_one({"_id": 2})
+
+    done = job.command("restore", "2", "3")
+
+    assert (done.returncode, done.stdout.splitlines()) == (
+        3,
+        ["3 is in the target again", "2 cannot be restored: the source no longer has it"],
+    )
+    told = json.loads(job.command("restore", "2", "3", "--json").stdout)
+    assert told["not_restored"] == [{"id": 2, "refused_by": None, "reason": "vanished"}]
+    assert in_target(job) == [1, 3]
+    assert (job.rows("dropped").keys(), job.rows("overrides").keys()) == ({"2"}, {"3"})
 
 
 def test_a_restore_of_nothing_that_was_dropped_is_no_run(job: Job) -> None:
@@ -270,7 +284,7 @@ def test_a_restored_record_that_somebody_deletes_from_the_target_can_be_restored
     differences(job, [])
     job.target.delete_one({"_id": 2})
     job.database.command("collMod", job.target.name, validator={"_id": 1})
-    assert restore(job, "2").refused == [(2, "target", "validator")]
+    assert restore(job, "2").not_restored == [(2, "target", "validator")]
     differences(job, [])
     assert job.ledger("dropped").count_documents({}) == 1
 
@@ -302,7 +316,7 @@ def test_a_record_whose_id_a_foreign_one_has_stays_dropped(job: Job) -> None:
     with_two_copies(job)
     job.target.insert_one({"_id": 2, "foreign": True})
 
-    assert restore(job, "2").refused == [(2, "target", "conflict")]
+    assert restore(job, "2").not_restored == [(2, "target", "conflict")]
 
     assert job.target.find_one({"_id": 2}) == {"_id": 2, "foreign": True}
     assert job.rows("dropped").keys() == {"2", "3"}

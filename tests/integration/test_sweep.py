@@ -276,7 +276,7 @@ def test_a_dropped_archive_is_replaced_only_if_a_person_says_so(decided: Job) ->
     assert len(dropped(decided)) == lost + len(new)
     assert answer(decided, "sweep", "--yes")["already"] == len(new)
     said = decided.command("restore", str(gone))
-    assert (said.returncode, "no longer in" in said.stderr) == (65, True)
+    assert (said.returncode, "the source no longer has it" in said.stdout) == (3, True)
     restore(decided, min(new))
     assert answer(decided, "changes")["vanished"]["dropped"] == lost
 
