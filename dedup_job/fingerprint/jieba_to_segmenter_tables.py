@@ -31,7 +31,6 @@ from dedup_job.fingerprint.segmenter_tables import (
     find_word,
     insert_words,
 )
-from dedup_job.native.numba_compile import compiled
 from dedup_job.text.code_points import encode_text
 
 UserWords = Sequence[tuple[str, int | None]]
@@ -42,7 +41,6 @@ IMPOSSIBLE: Final = -3.14e100  # jieba's logarithm of 0
 _FEWEST_SLOTS: Final = 1 << 20
 _MOST_SLOTS: Final = 1 << 23  # a node's number has 24 bits
 _LOAD: Final = 0.6
-_SPACE, _NEWLINE, _ZERO, _NINE = b" \n09"
 
 
 def jieba_folder() -> Path:
@@ -78,7 +76,7 @@ class _Builder:
 
     def __init__(self, user_words: UserWords) -> None:
         path = jieba_folder()
-        offsets, codes, frequencies = _parse_words(np.frombuffer((path / "dict.txt").read_bytes(), np.uint8))
+        offsets, codes, frequencies = _parse_words((path / "dict.txt").read_text("utf-8"))
         self._total = int(frequencies.sum())
         distinct, indexes = np.unique(frequencies, return_inverse=True)
         self._frequencies: list[int] = [1, 0, *distinct.tolist()]  # by index
@@ -167,40 +165,23 @@ def _read_markov_model(folder: Path) -> tuple[Floats, Floats, Floats]:
     return emissions, starts, np.array(transitions)
 
 
-@compiled
-def _parse_words(raw: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.int64], Codes, npt.NDArray[np.int64]]:
-    """Read the lines `word frequency tag` of jieba's dictionary, in UTF-8.
+def _parse_words(text: str) -> tuple[npt.NDArray[np.int64], Codes, npt.NDArray[np.int64]]:
+    """Read the lines `word frequency tag` of jieba's dictionary.
 
     Returns:
         The offsets of the words' code points, the code points, and the frequencies.
     """
-    lines = 1
-    for octet in raw:
-        lines += octet == _NEWLINE
-    offsets, frequencies = np.zeros(lines + 1, np.int64), np.zeros(lines, np.int64)
-    codes = np.empty(len(raw), np.uint32)
-    filled = words = place = 0
-    while place < len(raw):
-        while place < len(raw) and raw[place] != _SPACE:
-            # The number of ones at the top of the first byte of a character is its length: 0b1110xxxx begins
-            # one of three bytes. Each byte after it has six bits of the code point, 0b10xxxxxx.
-            first, length = np.uint32(raw[place]), 1
-            code = first
-            if first >= 0xC0:
-                length = int(2 + (first >= 0xE0) + (first >= 0xF0))
-                code = first & np.uint32((1 << (7 - length)) - 1)
-            for after in range(1, length):
-                code = code << np.uint32(6) | np.uint32(raw[place + after] & 0x3F)
-            codes[filled] = code
-            filled += 1
-            place += length
-        place += 1
-        while place < len(raw) and _ZERO <= raw[place] <= _NINE:
-            frequencies[words] = 10 * frequencies[words] + raw[place] - _ZERO
-            place += 1
-        while place < len(raw) and raw[place] != _NEWLINE:
-            place += 1
-        place += 1
-        words += 1
-        offsets[words] = filled
-    return offsets[: words + 1].copy(), codes[:filled].copy(), frequencies[:words].copy()
+    codes = encode_text(text)
+    # With numpy: 350,000 strings in Python would take 0.1 s longer.
+    spaces = np.flatnonzero(codes == ord(" ")).reshape(-1, 2)
+    starts = np.concatenate([[0], np.flatnonzero(codes == ord("\n"))[:-1] + 1])
+    stops, digits = spaces[:, 0], np.diff(spaces)[:, 0] - 1
+    frequencies = np.zeros(len(starts), np.int64)
+    for place in range(digits.max()):
+        has_digit = place < digits
+        digit = codes[stops[has_digit] + 1 + place] - ord("0")
+        frequencies[has_digit] = 10 * frequencies[has_digit] + digit
+    steps = np.zeros(len(codes), np.int8)
+    steps[starts], steps[stops] = 1, -1
+    is_in_word = np.cumsum(steps, dtype=np.int8) == 1
+    return np.concatenate([[0], np.cumsum(stops - starts)]), codes[is_in_word], frequencies
