@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.fingerprint.term_hash_tables import hash_strings
-from dedup_job.native.numba_compile import compiled
+from dedup_job.native.numba_compile import compiled, compiled_helper
 from dedup_job.native.ragged_and_growing_arrays import Ragged
 from dedup_job.text.code_points import CODE_POINT, COMPARED_BIT, is_cjk, is_compared
 
@@ -119,52 +119,30 @@ def _hash_shingles(
     Returns:
         Offsets and hashes, in the order of the text, with repeats.
     """
-    texts, shorter, longer = len(starts) - 1, min(cjk, other), max(cjk, other)
-    offsets = np.zeros(texts + 1, np.int64)
-    values = np.empty(len(codes), np.uint32)
-    # One hash state per shingle. All of a text's shingles take their next character together, so that the
-    # processor works on several at once.
-    state_buffer = np.empty(np.diff(starts).max() if texts else 0, np.uint64)
+    offsets, values = np.zeros_like(starts), np.empty(len(codes), np.uint32)
     filled = 0
-    for text in range(texts):
+    for text in range(len(starts) - 1):
         start, stop = starts[text], starts[text + 1]
-        length = stop - start
-        states = state_buffer[:length]
-        states[:] = np.uint64(0x9E3779B97F4A7C15) ^ seeds[text]
-        for hashed in range(shorter):
-            _hash_next_character(states, codes[start:stop], hashed)
-        for place in range(length - shorter + 1):
-            if (cjk if is_cjk(codes[start + place]) else other) == shorter:
-                values[filled] = np.uint32(states[place] >> np.uint64(16))
-                filled += 1
-        for hashed in range(shorter, longer):
-            _hash_next_character(states, codes[start:stop], hashed)
-        for place in range(length - longer + 1 if longer > shorter else 0):
-            if (cjk if is_cjk(codes[start + place]) else other) == longer:
-                values[filled] = np.uint32(states[place] >> np.uint64(16))
+        for place in range(start, stop):
+            end = place + (cjk if is_cjk(codes[place]) else other)
+            if end <= stop:
+                values[filled] = _hash_characters(codes, place, end, seeds[text])
                 filled += 1
         # A text that is too short for a shingle is hashed as a whole.
-        if length and filled == offsets[text]:
-            states[:1] = np.uint64(0x9E3779B97F4A7C15) ^ seeds[text]
-            for place in range(length):
-                _hash_next_character(states[:1], codes[start + place : start + place + 1], 0)
-            values[filled] = np.uint32(states[0] >> np.uint64(16))
+        if start < stop and filled == offsets[text]:
+            values[filled] = _hash_characters(codes, start, stop, seeds[text])
             filled += 1
         offsets[text + 1] = filled
     return offsets, values[:filled]
 
 
-@compiled
-def _hash_next_character(states: npt.NDArray[np.uint64], codes: npt.NDArray[np.uint32], hashed: int) -> None:
-    """Hash the next character of each shingle, if it has one.
-
-    Args:
-        states: The hash state of the shingle that begins at each place; changed.
-        hashed: Characters of each shingle that are hashed already.
-    """
-    for place in range(len(codes) - hashed):
-        state = (states[place] ^ np.uint64(codes[place + hashed])) * np.uint64(0xD6E8FEB86659FD93)
-        states[place] = state ^ state >> np.uint64(32)
+@compiled_helper
+def _hash_characters(codes: npt.NDArray[np.uint32], start: int, stop: int, seed: np.uint64) -> np.uint32:
+    state = np.uint64(0x9E3779B97F4A7C15) ^ seed
+    for place in range(start, stop):
+        state = (state ^ np.uint64(codes[place])) * np.uint64(0xD6E8FEB86659FD93)
+        state ^= state >> np.uint64(32)
+    return np.uint32(state >> np.uint64(16))
 
 
 @compiled
