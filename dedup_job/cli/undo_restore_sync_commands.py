@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,6 @@ from dedup_job.cli.options import (
     workers_option,
 )
 from dedup_job.cli.run_report_and_marks import add_marks
-
-log = logging.getLogger("dedup_job")
 
 
 @commands.command()
@@ -124,7 +121,6 @@ def sync_target(config: Path, yes: bool, dry_run: bool, **options: Any) -> int:
     from dedup_job.commands.outdated_decisions import compare_with_source
     from dedup_job.commands.sync import finish_interrupted, guard_vanished, preview_sync, sync
     from dedup_job.pipeline.command_context import Context
-    from dedup_job.report.changes_and_sync_results import ARCHIVED_NOTE
     from dedup_job.report.progress import Progress
 
     settings, output = prepare_settings(config, options)
@@ -135,8 +131,6 @@ def sync_target(config: Path, yes: bool, dry_run: bool, **options: Any) -> int:
         refused_before = {} if dry_run else finish_interrupted(context, accepted)
         with Progress("compare", context.ledger_reader().counts().read, "records") as progress:
             found = compare_with_source(context, progress.advance)
-        if found.undecided_in_archive:
-            log.warning(f"{found.undecided_in_archive:,} records are {ARCHIVED_NOTE}")
         guard_vanished(found, settings.limits.max_vanished_share, is_noted=dry_run or accepted.allow)
         due = found.outdated.due
         if dry_run or (found.outdated and not yes):

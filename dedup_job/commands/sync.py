@@ -109,7 +109,8 @@ def guard_vanished(found: SourceComparison, max_share: float, is_noted: bool) ->
 def preview_sync(context: Context, found: SourceComparison) -> OutdatedCounts:
     """Return what a sync would do, after counting the undecided records; writes nothing."""
     undecided = sum(map(len, context.source.undecided_ids(found.rest)))
-    return replace(found.outdated.due, undecided=undecided)
+    archived = found.undecided_in_archive
+    return replace(found.outdated.due, undecided=undecided, undecided_in_archive=archived)
 
 
 def sync(
@@ -146,6 +147,7 @@ def sync(
         updated,
         refused_before,
         found.outdated.occupied,
+        found.undecided_in_archive,
     )
 
 

@@ -118,6 +118,7 @@ class OutdatedCounts:
         others: Vanished records that are not in the target.
         occupied: Refused records that stay refused: the target still has another record with the `_id`.
         undecided: Records that are new, or that runs missed.
+        undecided_in_archive: Records that are only in the archive of `sweep`, and never decided.
     """
 
     renewed: int
@@ -129,6 +130,7 @@ class OutdatedCounts:
     others: int
     occupied: int = 0
     undecided: int = 0
+    undecided_in_archive: int = 0
 
     @property
     def to_process(self) -> int:
@@ -149,6 +151,7 @@ class OutdatedCounts:
             "take_out": {"kept": self.kept, "not_kept": self.others},
             "still_refused": self.occupied,
             "undecided": self.undecided,
+            "undecided_in_archive": self.undecided_in_archive,
         }
 
     def as_text(self, target: str, has_copies: bool) -> str:
@@ -183,6 +186,8 @@ class OutdatedCounts:
             *vanished,
             ("decided", self.undecided, "new, or missed by runs"),
         ]
+        if self.undecided_in_archive:
+            rows.append(("archived", self.undecided_in_archive, ARCHIVED_NOTE))
         lines = [title, *(count_row(*row, width=16) for row in rows), *notes]
         return "\n".join(lines)
 
@@ -271,6 +276,7 @@ class SyncResult:
         refused_before: Records that the target refused in earlier runs that did not report them, by reason.
         still_refused: Number of records that were not tried again, because the target still has another
             record with the `_id`.
+        undecided_in_archive: Number of records that are only in the archive of `sweep`, and never decided.
     """
 
     source: str
@@ -282,6 +288,7 @@ class SyncResult:
     updated: UpdateSummary | None = None
     refused_before: Mapping[str, int] = field(default_factory=dict)
     still_refused: int = 0
+    undecided_in_archive: int = 0
 
     @property
     def exit_code(self) -> int:
@@ -301,6 +308,7 @@ class SyncResult:
             **({"updated": self.updated.as_json()} if self.updated else {}),
             **({"refused_before": dict(self.refused_before)} if self.refused_before else {}),
             **({"still_refused": self.still_refused} if self.still_refused else {}),
+            "undecided_in_archive": self.undecided_in_archive,
             "seconds": round(self.seconds, 3),
         }
 
@@ -316,5 +324,7 @@ class SyncResult:
         if self.still_refused:
             note = "the target has another record with the same _id"
             lines.append(count_row("still refused", self.still_refused, note, width=14))
+        if self.undecided_in_archive:
+            lines.append(count_row("archived", self.undecided_in_archive, ARCHIVED_NOTE, width=14))
         lines.append(f"  {self.seconds:,.1f} s")
         return "\n".join([*lines, *(result.as_text() for result in (self.updated, self.run) if result)])
