@@ -192,7 +192,7 @@ KEEPER_MEANS = {
         "keeper was a reference record, `restore` keeps it"
     ),
     "keeper_altered": (
-        "a dropped record whose keeper's text has changed: `sync` decides it again, or, if the keeper is a "
+        "a dropped record whose keeper has changed: `sync` decides it again, or, if the keeper is a "
         "reference record, `restore` keeps it"
     ),
 }

@@ -333,7 +333,10 @@ def check_collections(pair: Pair, promotion: Promotion) -> None:
         return
     if promotion.state == RETURNING and is_source_in_place(pair.place, pair.target, uuids, promotion):
         return
-    advice = f"if the collections there are the right ones: {command_line('run --moved')}"
+    advice = (
+        f"if {pair.place} is the promoted target and {promotion.kept_as} the former source, accept them: "
+        f"{command_line('run --moved')}; if they have other names, rename them first"
+    )
     if not promotion.is_done:
         advice = (
             f"rename by hand so that the source is {pair.place}, the target {pair.target}, and no "
@@ -403,11 +406,16 @@ def check_return(pair: Pair, options: PromoteOptions, advance: Advance) -> Inten
         )
     if head.sweep is not None and pair.records(head.sweep.archive).estimated_count():
         raise UsageError(
-            f"sweep has moved records to {head.sweep.archive} since the promotion; undo their runs first, "
-            "which brings them back"
+            f"sweep has moved records to {head.sweep.archive} since the promotion: undo the runs since then, "
+            f"which brings their records back ({command_line('history')} lists them), and move what is left "
+            f"in {head.sweep.archive} into a collection of your own"
         )
     check_collections(pair, promotion)
-    pair.renamer.check_name(pair.target, "[target] collection")
+    if pair.renamer.uuids().get(pair.target, promotion.promoted) != promotion.promoted:
+        raise UsageError(
+            f"{pair.full_name(pair.target)} exists, and the target must get this name back: rename that "
+            "collection, or drop it if it is a view"
+        )
     _check_rights(pair, {pair.place: pair.target, promotion.kept_as: pair.place})
     if not options.skip_verify:
         changed, vanished = compare_records(pair, pair.place, head, advance)

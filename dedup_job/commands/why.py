@@ -43,7 +43,7 @@ def why(context: Context, given: str) -> dict[str, Any]:
         **answer,
         **({"changed_since": True} if has_changed else {}),
         "in_source": "source" in raws,
-        "in_target": "target" in raws,
+        "in_target": "target" in raws if context.target.holds_copies else None,
         **({"in_archive": True} if "archive" in raws else {}),
     }
 

@@ -93,34 +93,38 @@ class LeasedLedger(LedgerReader):
             self.swap({"next": 0, "pending": None}, {**origin.key, **NEVER})
         self.run_row.begin(self.current_head)
         self._index_keepers()
-        self._store_consent(origin)
+        self._store_consent(origin, consent)
         # Ids of records that an undo left in the target: the rows on them name the run that decides them.
         self.left_ids = IdSet.of([self.left(is_decided=True)])
         return self.current_head
 
-    def _store_consent(self, origin: Origin) -> None:
+    def _store_consent(self, origin: Origin, consent: Consent) -> None:
         """Store a filter and collections that a person has accepted."""
-        changes: dict[str, Any] = {}
-        if origin.filter not in (None, self.current_head.filter):
+        head, changes = self.current_head, dict[str, Any]()
+        if origin.filter not in (None, head.filter):
             changes |= {"filter": origin.filter, "looked": None}
-        if origin.places not in (None, self.current_head.places):
-            changes["places"] = origin.places
-            if promotion := self.current_head.promotion:
-                changes["promotion"] = self._relocated(promotion, origin.places).key
-            if self.current_head.places:
-                changes |= NEVER
-                log.warning(
-                    "--moved was accepted; check the target and its ledger with: %s",
-                    command_line("verify"),
-                )
-        if changes:
-            self.swap({}, changes)
+        moved: dict[str, Any] = {} if origin.places in (None, head.places) else {"places": origin.places}
+        if consent.moved and origin.places and head.promotion:
+            # The former source is not among the places: it may be the only one that was replaced.
+            promotion = self._relocated(head.promotion, origin.places)
+            moved |= {"promotion": promotion.key} if promotion != head.promotion else {}
+        if moved and head.places:
+            changes |= NEVER
+            log.warning(
+                "--moved was accepted; check the target and its ledger with: %s", command_line("verify")
+            )
+        if changes | moved:
+            self.swap({}, changes | moved)
 
     def _relocated(self, promotion: Promotion, places: Mapping[str, Any]) -> Promotion:
         """Return a finished promotion with the collections that have its names now."""
         kept = self.collection("head").list_collections({"name": promotion.kept_as})
-        former = [bytes(one["info"].get("uuid", b"")).hex() for one in kept] or [promotion.former]
-        return replace(promotion, promoted=places["collections"]["source"], former=former[0])
+        former = [bytes(one["info"]["uuid"]).hex() for one in kept if "uuid" in one["info"]]
+        return replace(
+            promotion,
+            promoted=places["collections"]["source"],
+            former=former[0] if former else promotion.former,
+        )
 
     def check_places(self) -> None:
         """Raise StateError if the source, the target or a ledger collection was replaced since the start."""

@@ -271,8 +271,8 @@ def warn_missing_keepers(keepers: Keepers, warn: Callable[[str], None]) -> None:
     """Warn about keepers that the run met and could not rely on; see `job.find_outdated_keepers`."""
     if keepers.missing_count:
         warn(
-            f"{keepers.missing_count:,} kept records were deleted from the target or changed there, "
-            f"so nothing is dropped for them any longer; list them with: {command_line('verify')}"
+            f"{keepers.missing_count:,} kept records were deleted or changed since they were kept, so "
+            f"nothing is dropped for them any longer; list them with: {command_line('verify')}"
         )
 
 

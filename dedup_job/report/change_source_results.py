@@ -21,7 +21,7 @@ UNMARKED_MEANS = {
 }
 STAY_MEANS = {
     CHANGED: "since they were judged; `sync` decides them again",
-    KEEPER: "the kept record is not in the source any more, or has another text; `sync` decides them again",
+    KEEPER: "the kept record is not in the source any more, or has changed; `sync` decides them again",
     UNMOVABLE: "too long or too deep for a command, or with an empty timestamp, which the server would set",
     "conflict": "the archive has another version of the record",
 }
@@ -285,9 +285,12 @@ class PromoteResult:
     def _differences(self) -> Iterator[str]:
         """Yield lines on what programs did between the check and the renames."""
         if self.arrived:
-            yield count_row(
-                "arrived", self.arrived, "after the check, and copied; a run decides them", width=10
+            note = (
+                "since the promotion, and copied; they stay in the target, too, so a run keeps all of them"
+                if self.is_back
+                else "after the check, and copied; a run decides them"
             )
+            yield count_row("arrived", self.arrived, note, width=10)
         for name in self.others:
             yield f"  {name} was made by a program while no collection had the name; it can be dropped"
         if self.refused:

@@ -60,7 +60,7 @@ def test_a_run_says_that_it_met_altered_keepers(kept: Job) -> None:
         done = kept.command(command, "--json")
         assert done.returncode == 0, done.stderr
         (warning,) = json.loads(done.stdout)["warnings"]
-        assert warning.startswith("1 kept records were deleted from the target or changed there")
+        assert warning.startswith("1 kept records were deleted or changed since they were kept")
     assert "warnings" not in json.loads(kept.command("run", "--json").stdout)
 
 

@@ -224,6 +224,65 @@ def test_what_was_swept_since_comes_back_before_a_promotion_is_taken_back(
     assert console("promote", "--back", "--yes")["arrived"] == 1
 
     assert decided.source.find_one({"_id": 2000})
+    decided.tables["target"].pop("copy")
+    decided.config_file()
+    assert console("sweep", "--archive", "pages_archive", "--yes")["moved"] > 40
+    assert console("verify")["differences"] == {}
+
+
+def test_a_swept_record_that_no_undo_brings_back_is_moved_by_hand_before_a_promotion_is_taken_back(
+    decided: Job, console: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = decided.ledger("dropped").find_one()
+    assert row is not None
+    promoted(decided)
+    decided.config_file()
+    decided.source.insert_one(decided.database["pages_before"].find_one({"_id": row["_id"]}))
+    assert console("sweep", "--archive", "pages_archive", "--yes")["moved"] == 1
+    said = Console(capsys, decided.config_file())("promote", "--back", "--yes")
+    assert (said.code, "move what is left in pages_archive into a collection of your own" in said.err) == (
+        64,
+        True,
+    )
+    decided.database["pages_archive"].rename("mine")
+
+    console("promote", "--back", "--yes")
+
+    decided.tables["target"].pop("copy")
+    decided.config_file()
+    assert console("verify")["differences"] == {}
+    assert console("restore", str(row["_id"]))["restored"] == [row["_id"]]
+    assert console("sweep", "--archive", "pages_archive", "--yes")["moved"] > 40
+    assert console("verify")["differences"] == {}
+
+
+@pytest.mark.parametrize("kind", [{}, {"viewOn": "pages"}], ids=["a_collection", "a_view"])
+def test_a_collection_with_the_name_of_the_target_is_in_the_way_of_going_back(
+    decided: Job, console: Callable[..., Any], capsys: pytest.CaptureFixture[str], kind: dict[str, str]
+) -> None:
+    console("promote", "--yes")
+    decided.database.create_collection("unique", **kind)
+    before = head(decided)
+    said = Console(capsys, decided.config_file())("promote", "--back", "--yes")
+    assert (said.code, "rename that collection, or drop it if it is a view" in said.err) == (64, True)
+    assert head(decided) == before
+    decided.database["unique"].drop()
+
+    assert console("promote", "--back", "--yes")["back"]
+
+
+def test_a_promotion_whose_collections_have_their_old_names_again_can_be_taken_back(
+    decided: Job, console: Callable[..., Any]
+) -> None:
+    before = collections(decided)
+    console("promote", "--yes")
+    decided.database["pages"].rename("unique")
+    decided.database["pages_before"].rename("pages")
+
+    console("promote", "--back", "--yes")
+
+    assert collections(decided) == before
+    assert console("verify")["differences"] == {}
 
 
 def test_going_back_restores_names_ledger_and_runs(decided: Job, console: Callable[..., Any]) -> None:
@@ -243,12 +302,13 @@ def test_going_back_restores_names_ledger_and_runs(decided: Job, console: Callab
 
 
 def test_records_that_were_written_meanwhile_come_along_on_the_way_back(
-    decided: Job, console: Callable[..., Any]
+    decided: Job, console: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     console("promote", "--yes")
     decided.source.insert_many([{"_id": 2000, "data": OTHER}, {"_id": 2001, **_text(decided)}])
 
-    assert console("promote", "--back", "--yes")["arrived"] == 2
+    said = Console(capsys, decided.config_file())("promote", "--back", "--yes").out
+    assert "2  since the promotion, and copied; they stay in the target, too" in said
 
     assert {one["_id"] for one in decided.source.find({"_id": {"$gte": 2000}})} == {2000, 2001}
     assert console("verify")["differences"] == {}
@@ -578,11 +638,12 @@ def test_a_promotion_is_not_ended_while_the_target_that_was_put_back_has_the_nam
     assert console("verify").code == 0
 
 
+@pytest.mark.parametrize("names", [("pages", "pages_before"), ("pages",), ("pages_before",)], ids=" ".join)
 def test_a_promotion_of_collections_that_were_put_back_and_accepted_can_be_taken_back(
-    decided: Job, capsys: pytest.CaptureFixture[str]
+    decided: Job, capsys: pytest.CaptureFixture[str], names: tuple[str, ...]
 ) -> None:
     move(decided)
-    put_back(decided, "pages", "pages_before")
+    put_back(decided, *names)
     decided.set("target", copy=False)
     console = Console(capsys, decided.config_file())
     before = head(decided)
