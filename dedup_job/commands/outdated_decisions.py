@@ -212,7 +212,11 @@ class OutdatedScan:
     def _rows_occupied(self, plan: Plan, rows: Iterable[int]) -> set[int]:
         """Return the refused rows whose `_id` another record in the target still has."""
         conflicts = {row: plan.ids[row] for row in rows if plan.verdicts[row] == CONFLICT}
-        present = set(self.context.target.present(list(conflicts.values())))
+        source, target = self.context.source, self.context.target
+        present = set(target.present(list(conflicts.values())))
+        # Its owner may have made the record equal to the source's.
+        for records in source.fetch(sorted(present)):
+            present -= records.keys() - target.conflicting(records.values())
         # The other record may have an equal id of another type, such as 7 for 7.0.
         return {row for row, raw_id in conflicts.items() if not present.isdisjoint(with_equals([raw_id]))}
 

@@ -292,11 +292,13 @@ class KeeperReplacement:
             before[row][1] for row in own
         )
         for row in np.flatnonzero(is_older).tolist():
-            was_kept, is_kept = (
-                verdict.action is Action.UNIQUE for verdict in (before[row][1], plan.verdicts[row])
-            )
-            self._counts.replaced += was_kept and not is_kept
-            self._counts.returned += is_kept and not was_kept
+            verdict = plan.verdicts[row]
+            was_kept, is_kept = (one.action is Action.UNIQUE for one in (before[row][1], verdict))
+            if verdict.action is Action.REFUSED and verdict != VANISHED:
+                self._counts.refused[verdict.reason] += 1
+            else:
+                self._counts.replaced += was_kept and not is_kept
+                self._counts.returned += is_kept and not was_kept
 
 
 def decide_best_first(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import resource
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -96,6 +97,7 @@ class RunSummary:
     def exit_code(self) -> int:
         """0, or 3 if the target refused something, in this run or in an interrupted run before it."""
         refused = sum(self.counts.refused.values()) + sum(self.refused_before.values())
+        refused += self.replaced.refused.total() if self.replaced else 0
         return 3 if refused or (self.indexes and self.indexes.refused) else 0
 
     def as_json(self) -> dict[str, Any]:
@@ -185,22 +187,33 @@ class ReplacementCounts:
         replaced: Keepers of earlier runs that left the target because a better record came.
         returned: Dropped records of earlier runs that came to the target, as their keeper left it.
         decided_again: Records that were decided again, those in this run included.
+        refused: Records of earlier runs that are refused now, by reason: keepers that should leave the target
+            and were changed there, and dropped records that should come back.
     """
 
     own: Counts = field(default_factory=Counts)
     replaced: int = 0
     returned: int = 0
     decided_again: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
 
-    def as_json(self) -> dict[str, int]:
+    def as_json(self) -> dict[str, Any]:
         """Return the numbers as JSON values."""
-        return {"replaced": self.replaced, "returned": self.returned, "decided_again": self.decided_again}
+        return {
+            "replaced": self.replaced,
+            "returned": self.returned,
+            "decided_again": self.decided_again,
+            "refused": dict(self.refused),
+        }
 
     def lines(self) -> Iterator[str]:
         """Yield the numbers as text."""
         yield count_row("replaced", self.replaced, "keepers of earlier runs, by better records", width=10)
         if self.returned:
             yield count_row("returned", self.returned, "dropped for a replaced keeper, kept now", width=10)
+        if self.refused:
+            note = f"of earlier runs: {join_counts(self.refused)}"
+            yield count_row("refused", self.refused.total(), note, width=10)
 
 
 def peak_rss_mb() -> float:

@@ -89,11 +89,34 @@ def test_a_nightly_run_says_how_many_keepers_it_has_replaced(preferring: Job) ->
     summary = job.decide("run")
 
     assert kept(job) == {2}
-    assert summary.as_json()["prefer"] == {"replaced": 1, "returned": 0, "decided_again": 1}
+    assert summary.as_json()["prefer"] == {"replaced": 1, "returned": 0, "decided_again": 1, "refused": {}}
     assert (summary.counts.unique, summary.counts.duplicate) == (1, 0)
     row = job.ledger("dropped").find_one({"_id": 1})
     assert row is not None
     assert (row["keeper"], row["replaced"]) == (2, True)
+
+
+def test_a_keeper_that_others_changed_in_the_target_stays_there_and_the_run_says_so(preferring: Job) -> None:
+    job = preferring
+    text = "".join(f"第{number}句话说的是一件事" for number in range(30))
+    job.source.insert_many([{"_id": 1, "text": text}, {"_id": 2, "text": text + "还有一句"}])
+    job.decide("backfill")
+    job.target.update_one({"_id": 2}, {"$set": {"by": "hand"}})
+    job.source.insert_one({"_id": 3, "text": text + "还有一句又一句"})
+
+    summary = job.decide("run")
+
+    assert summary.exit_code == 3
+    assert (summary.replaced.replaced, summary.replaced.refused) == (0, {"conflict": 1})
+    assert "refused               1  of earlier runs: conflict 1" in summary.as_text()
+    assert kept(job) == {2, 3}
+    assert exceptions(job) == {2: ("refused", "conflict")}
+    assert dropped(job) == {1: 3}
+    assert job.differences() == {}
+    job.target.delete_one({"_id": 2})
+    assert up_to_date(job).exit_code == 0
+    check(job)
+    assert job.differences() == {}
 
 
 def test_a_report_says_what_the_run_will_do_and_writes_nothing(preferring: Job) -> None:

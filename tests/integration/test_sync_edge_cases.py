@@ -201,6 +201,29 @@ def test_a_refused_record_that_has_left_the_source_needs_no_sync(job: Job, is_co
     assert job.differences() == {}
 
 
+@pytest.mark.parametrize("is_adopted", [False, True])
+def test_a_conflict_ends_when_the_owner_makes_both_records_alike(job: Job, is_adopted: bool) -> None:
+    fill(job, {1: A, 2: B})
+    if is_adopted:
+        job.target.insert_one({"_id": 1, "text": C})
+        assert job.command("backfill", "--adopt").returncode == 3
+    else:
+        run = job.decide("backfill").run
+        job.target.update_one({"_id": 1}, {"$set": {"by": "hand"}})
+        undo(job, run)
+        job.decide("backfill")
+    assert exceptions(job) == {1: ("refused", "conflict")}
+    assert up_to_date(job).exit_code == 3
+    job.target.replace_one({"_id": 1}, {"_id": 1, "text": A})
+
+    assert up_to_date(job).exit_code == 0
+
+    assert exceptions(job) == {}
+    assert [one["_id"] for one in job.target.find().sort("_id")] == [1, 2]
+    assert job.differences() == {}
+    assert up_to_date(job).updated is None
+
+
 def test_what_was_refused_for_another_record_of_its_id_is_tried_again_when_that_is_gone(job: Job) -> None:
     fill(job, {1: A, 2: B})
     job.decide("backfill")
