@@ -216,7 +216,8 @@ class OutdatedScan:
         present = set(target.present(list(conflicts.values())))
         # Its owner may have made the record equal to the source's.
         for records in source.fetch(sorted(present)):
-            present -= records.keys() - target.conflicting(records.values())
+            same_id = records.keys() & present
+            present -= same_id - target.conflicting(records[raw_id] for raw_id in same_id)
         # The other record may have an equal id of another type, such as 7 for 7.0.
         return {row for row, raw_id in conflicts.items() if not present.isdisjoint(with_equals([raw_id]))}
 

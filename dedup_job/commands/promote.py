@@ -209,8 +209,10 @@ class PromotionSteps:
         promotion, head = self._promotion, self.ledger.current_head
         after: dict[str, Any] = {"has_copies": is_back, "looked": None}
         if is_back:
-            # What was swept since the promotion is back, or moved elsewhere by a person.
-            after |= {"promotion": None, "mark": promotion.mark, "sweep": None}
+            after |= {"promotion": None, "mark": promotion.mark}
+            if head.sweep is not None:
+                # What was swept since the promotion is back, or moved elsewhere by a person.
+                after["sweep"] = None
             moved = {"source": promotion.former, "target": promotion.promoted}
         else:
             # Their records are copied, and belong to the collection in place from now on.
