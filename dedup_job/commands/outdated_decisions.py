@@ -216,8 +216,7 @@ class OutdatedScan:
         present = set(target.present(list(conflicts.values())))
         # Its owner may have made the record equal to the source's.
         for records in source.fetch(sorted(present)):
-            same_id = records.keys() & present
-            present -= same_id - target.conflicting(records[raw_id] for raw_id in same_id)
+            present -= records.keys() - target.conflicting(records.values())
         # The other record may have an equal id of another type, such as 7 for 7.0.
         return {row for row, raw_id in conflicts.items() if not present.isdisjoint(with_equals([raw_id]))}
 

@@ -121,7 +121,8 @@ class Target:
             raw_id
             for found in self.fetch(list(wanted))
             for raw_id, stored in found.items()
-            if not is_unchanged(wanted[raw_id], stored)
+            # The server also finds equal ids of another type, such as 7.0 for 7.
+            if raw_id in wanted and not is_unchanged(wanted[raw_id], stored)
         }
 
     def absent(self, ids: Iterable[bytes]) -> set[bytes]:
