@@ -17,7 +17,7 @@ from dedup_job.ledger.commit_plans import Ledger
 from dedup_job.ledger.head import Head, Origin
 from dedup_job.ledger.promotion_state import BEGUN, RETURNING, Promotion
 from dedup_job.ledger.run_history import RunId
-from dedup_job.ledger.settings_fit_ledger import check_keeps_dropped, no_decisions_error
+from dedup_job.ledger.settings_fit_ledger import check_keeps_dropped, finish_undo_first, no_decisions_error
 from dedup_job.mongo.collection_checks import check_new_name, differing_options
 from dedup_job.mongo.connect_and_retry import RetryPolicy, connect
 from dedup_job.mongo.mark_field import MarkField
@@ -394,22 +394,7 @@ def check_return(pair: Pair, options: PromoteOptions, advance: Advance) -> Inten
     if pair.reader.is_worked_on(head):
         raise LeaseHeld("a run is in progress; try again when it has finished")
     source = pair.full_name(pair.place)
-    # Restored records are in the target then, as if they had been restored before the promotion.
-    if head.next != promotion.plans or head.pending or head.undo:
-        raise UsageError(
-            f"records of {source} were decided since the promotion, so it stays; undo the runs since then, "
-            f"the newest first ({command_line('history')} lists them), and try again"
-        )
-    if head.mark is not None:
-        raise UsageError(
-            f"records were marked since the promotion; first run: {command_line('mark --clear')}"
-        )
-    if head.sweep is not None and pair.records(head.sweep.archive).estimated_count():
-        raise UsageError(
-            f"sweep has moved records to {head.sweep.archive} since the promotion: undo the runs since then, "
-            f"which brings their records back ({command_line('history')} lists them), and move what is left "
-            f"in {head.sweep.archive} into a collection of your own"
-        )
+    _check_nothing_since(pair, head, promotion)
     check_collections(pair, promotion)
     if pair.renamer.uuids().get(pair.target, promotion.promoted) != promotion.promoted:
         raise UsageError(
@@ -428,6 +413,30 @@ def check_return(pair: Pair, options: PromoteOptions, advance: Advance) -> Inten
                 "their old state; make these changes there, and add --skip-verify"
             )
     return Intention(returning, head.fence, _resume(pair, returning).shown)
+
+
+def _check_nothing_since(pair: Pair, head: Head, promotion: Promotion) -> None:
+    """Raise UsageError if records were decided, marked or swept since the promotion.
+
+    Restored records are in the target then, as if they had been restored before the promotion.
+    """
+    if head.undo is not None:
+        raise UsageError(finish_undo_first(head.undo))
+    if head.next != promotion.plans or head.pending:
+        newest = next(pair.reader.links(head.pending or head.last)).run
+        raise UsageError(
+            f"records of {head.source} were decided since the promotion, so it stays; undo the runs that "
+            f"decided them, the newest first, and try again: {command_line(f'undo {newest}')}"
+        )
+    if head.mark is not None:
+        raise UsageError(
+            f"records were marked since the promotion; first run: {command_line('mark --clear')}"
+        )
+    if head.sweep is not None and pair.records(head.sweep.archive).estimated_count():
+        raise UsageError(
+            f"sweep has moved records to {head.sweep.archive} since the promotion, and no undo brings back "
+            "those that are left there; move them into a collection of your own, and try again"
+        )
 
 
 def compare_records(

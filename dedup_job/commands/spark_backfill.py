@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from dedup_job.config import Settings
 from dedup_job.errors import ConfigError
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.index.key_map_search import SEGMENT_BITS
+from dedup_job.ledger.apply_plan import is_as_judged
 from dedup_job.ledger.commit_plans import Ledger
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.plan_format import PlanColumns
@@ -40,7 +41,7 @@ from dedup_job.pipeline.guards import (
     stop_run,
 )
 from dedup_job.pipeline.job import Observe, commit_in_parts
-from dedup_job.pipeline.prior_decisions_and_source_scan import interrupted_runs, read_reference_versions
+from dedup_job.pipeline.prior_decisions_and_source_scan import interrupted_runs, read_kept_versions
 from dedup_job.pipeline.replace_keepers_in_ledger import check_rights_to_replace
 from dedup_job.records import BACKFILL, NIGHTLY, REFERENCE, Batch, Plan, RawIds, digest
 from dedup_job.report.run_summary import ReplacementCounts, RunSummary
@@ -282,7 +283,9 @@ class _Backfill:
         from dedup_job.spark.adjust_planned_verdicts import Phase, chunks, first_of, rows, so_far, tables
 
         context, prefer = self.context, self.context.recipe.matching.prefer
-        versions = read_reference_versions(ledger, head) if context.references else VersionDigests()
+        versions = read_kept_versions(ledger, head, True) if context.references else VersionDigests()
+        # Read only if needed: it takes 50 bytes for each kept record.
+        judged = cache(lambda: read_kept_versions(ledger, head, False))
 
         def commit(plan: Plan, raws: Sequence[bytes], phase: Phase) -> Plan:
             if phase is Phase.REFERENCE:
@@ -302,7 +305,7 @@ class _Backfill:
             # number of a text does not say when its keeper was inserted.
             is_any_earlier = bool(prefer) and not head.is_empty
             earlier = [raw_id for raw_id, text in own.items() if is_any_earlier or text < first]
-            gone = context.target.absent(own) | self._find_altered(earlier)
+            gone = context.target.absent(own) | self._find_altered(earlier, judged)
             return gone | self._find_outdated_references(references, versions)
 
         commit_job = CommitJob(
@@ -336,11 +339,20 @@ class _Backfill:
             }
         return outdated
 
-    def _find_altered(self, ids: Sequence[bytes]) -> set[bytes]:
-        """Return the keepers whose records differ between source and target, or are in the target only."""
+    def _find_altered(self, ids: Sequence[bytes], judged: Callable[[], VersionDigests]) -> set[bytes]:
+        """Return the keepers whose records in the target are no longer as they were judged."""
+        source, target = self.context.source, self.context.target
         altered = set(ids)
-        for records in self.context.source.fetch(ids):
-            altered -= records.keys() - self.context.target.conflicting(records.values())
+        for records in source.fetch(ids):
+            altered -= records.keys() - target.conflicting(records.values())
+        # The others differ between source and target; it may be the source that somebody changed.
+        known = judged().find(list(altered)) if altered else {}
+        for records in target.fetch(list(known)) if known else ():
+            altered -= {
+                raw_id
+                for raw_id in records.keys() & known.keys()
+                if is_as_judged(records[raw_id], known[raw_id][0])
+            }
         return altered
 
     def _read_source(self, head: Head, restored: frozenset[bytes]) -> tuple[DataFrame, Mapping[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from dedup_job.analysis.match_conditions import SharedKeys
 from dedup_job.analysis.scores import wilson
-from dedup_job.errors import ConfigError
+from dedup_job.errors import ConfigError, StorageFull
 from dedup_job.html_page.counts_and_samples import STEPS, PageSamples
 from dedup_job.html_page.page_data import (
     EstimatedCount,
@@ -44,6 +45,8 @@ CONTEXT, MOST = 70, 1_200
 GROUP_CONTEXT, GROUP_MOST = 40, 300
 
 NEEDED = ("altair", "vl_convert", "jinja2")
+# Address space that vl_convert's JavaScript engine reserves, most of it without use; otherwise it aborts.
+LEAST_SPACE = 72 << 30
 
 
 class Page:
@@ -58,12 +61,19 @@ class Page:
 
         Raises:
             ConfigError: If a library is missing.
-            StorageFull: If the file cannot be written.
+            StorageFull: If the file cannot be written, or the limit on address space is too low.
         """
         if missing := [name for name in NEEDED if find_spec(name) is None]:
             raise ConfigError(
                 f"a page needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not "
                 "installed; run pip install 'dedup-job[page]'"
+            )
+        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if limit != resource.RLIM_INFINITY and limit < LEAST_SPACE:
+            raise StorageFull(
+                f"the limit on a process's address space (ulimit -v) is {limit >> 20:,} MiB, and the library "
+                f"that draws the page's charts reserves {LEAST_SPACE >> 20:,} MiB; raise the limit, or leave "
+                "out --html"
             )
         self._collected = PageSamples(largest)
         self._file = file

@@ -238,11 +238,11 @@ def read_unsettled(reader: LedgerReader, head: Head) -> UnsettledKeepers:
     return UnsettledKeepers(head.unsettled, due)
 
 
-def read_reference_versions(reader: LedgerReader, head: Head) -> VersionDigests:
-    """Return the versions of all reference records that earlier runs have read."""
+def read_kept_versions(reader: LedgerReader, head: Head, is_reference: bool) -> VersionDigests:
+    """Return the versions of all reference records that earlier runs have read, or of all kept records."""
     versions = VersionDigests()
     for stored in reader.plans(head):
-        if stored.mode == REFERENCE:
+        if (stored.mode == REFERENCE) == is_reference:
             versions.add(stored.plan)
     return versions
 

@@ -145,12 +145,17 @@ def _start(cluster: Cluster, name: str) -> SparkSession:
     try:
         spark = builder.getOrCreate()
     except PySparkRuntimeError:
-        if _java_version() >= LEAST_JAVA:
-            raise StorageFull(f"{JAVA_ENDED}; see what Java says above, if it says anything") from None
-        raise ConfigError(
-            "Spark does not start: it needs Java 17 or newer; see what Java says above"
-        ) from None
-    except Py4JError as error:
+        if 0 < _java_version() < LEAST_JAVA:
+            raise ConfigError(
+                "Spark does not start: it needs Java 17 or newer; see what Java says above"
+            ) from None
+        raise StorageFull(f"{JAVA_ENDED}; see what Java says above, if it says anything") from None
+    except (Py4JError, OSError) as error:
+        if cluster.is_local:
+            raise StorageFull(
+                f"Spark does not start ({class_of(error)}); see what it says above: can this user write to "
+                "its folder for temporary files (spark.local.dir, SPARK_LOCAL_DIRS), and is there room?"
+            ) from None
         raise Unreachable(
             f"Spark does not start on {cluster.master or 'the master of spark-submit'} ({class_of(error)}): "
             "is the address in [engine] master right, and does a master run there?"

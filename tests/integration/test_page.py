@@ -320,6 +320,19 @@ def test_an_undone_run_has_nothing_to_show(job: Job) -> None:
     assert (done.returncode, "was undone by" in done.stderr) == (64, True)
 
 
+def test_under_a_limit_on_address_space_a_page_is_refused_before_anything_is_read(job: Job) -> None:
+    job.source.insert_one({"_id": 1, "text": "a text"})
+    limited = (
+        "import resource, sys\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (8 << 30, resource.RLIM_INFINITY))\n"
+        "from dedup_job.__main__ import main\n"
+        "sys.exit(main())"
+    )
+    done = job.command("report", "--html", str(job.folder / "page.html"), program=("-c", limited))
+    assert (done.returncode, "raise the limit, or leave out --html" in done.stderr) == (74, True), done.stderr
+    assert not (job.folder / "page.html").exists()
+
+
 def test_without_its_packages_a_page_is_refused_in_a_sentence(job: Job) -> None:
     job.source.insert_one({"_id": 1, "text": "a text"})
     without = (

@@ -240,10 +240,7 @@ def test_a_swept_record_that_no_undo_brings_back_is_moved_by_hand_before_a_promo
     decided.source.insert_one(decided.database["pages_before"].find_one({"_id": row["_id"]}))
     assert console("sweep", "--archive", "pages_archive", "--yes")["moved"] == 1
     said = Console(capsys, decided.config_file())("promote", "--back", "--yes")
-    assert (said.code, "move what is left in pages_archive into a collection of your own" in said.err) == (
-        64,
-        True,
-    )
+    assert (said.code, "move them into a collection of your own" in said.err) == (64, True)
     decided.database["pages_archive"].rename("mine")
 
     console("promote", "--back", "--yes")
@@ -335,6 +332,7 @@ def test_what_was_decided_since_is_not_taken_back_before_it_is_undone(
     run = decided.decide("run").run
     said = Console(capsys, decided.config_file())("promote", "--back", "--yes")
     assert (said.code, "were decided since the promotion" in said.err) == (64, True)
+    assert f"dedup-job undo -c {decided.config_file()} {run}" in said.err
 
     console("undo", run, "--yes")
     assert console("promote", "--back", "--yes")["arrived"] == 1

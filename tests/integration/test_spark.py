@@ -408,6 +408,7 @@ def test_a_backfill_that_goes_on_does_not_rely_on_what_was_altered_meanwhile(job
     assert 0 < len(kept) < 50
     altered = kept[1]
     job.target.update_one({"_id": altered}, {"$set": {"data": "somebody wrote this over it"}})
+    job.source.update_one({"_id": kept[2]}, {"$set": {"more": "what is not compared"}})
     with Context(config.check_settings(job.tables, "test")) as context:
         counts = spark_backfill.decide(context, lambda batch, plan: None).counts
     assert counts.read == 50
@@ -707,6 +708,25 @@ def test_without_java_it_is_said_what_to_install(job: Job) -> None:
     assert ended.returncode == ConfigError.exit_code
     assert "install a Java runtime" in ended.stderr
     assert len(ended.stderr.splitlines()) == 1
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("limits", "says"),
+    [
+        ("export SPARK_LOCAL_DIRS=/proc/none", "can this user write to its folder for temporary files"),
+        ("ulimit -v 2048000", "Spark's Java process has ended"),
+    ],
+)
+def test_a_spark_that_cannot_start_here_ends_with_74(job: Job, limits: str, says: str) -> None:
+    job.source.insert_one({"text": "one"})
+    job.set("engine", kind="spark", master="local[2]", work=str(job.folder))
+    shell = ("bash", "-c", f'{limits}; exec "$0" "$@"', sys.executable, *PROGRAM)
+    command = [*shell, "backfill", "-c", str(job.config_file())]
+
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=job.folder)
+
+    assert (ended.returncode, says in ended.stderr.splitlines()[-1]) == (74, True), ended.stderr
 
 
 @pytest.mark.longest
