@@ -268,14 +268,21 @@ def _new_versions(stored: StoredPlan, records: CurrentRecords, rows: Sequence[in
 
 
 def _split_copies(stored: StoredPlan, rows: Any, target: Target) -> tuple[list[int], list[int]]:
-    """Return the rows whose earlier copy is in the target, and the rows where another record is."""
+    """Return the rows whose earlier copy is in the target, and the rows where another record is.
+
+    If the record is dropped, the version that was judged now counts, too: its owner may have edited source
+    and target alike.
+    """
     assert stored.before is not None
     wanted = {stored.plan.ids[row]: row for row in rows}
     own, others = list[int](), list[int]()
     for found in target.fetch(list(wanted)):
         for raw_id in found.keys() & wanted.keys():
             row = wanted[raw_id]
-            is_own = is_as_judged(found[raw_id], stored.before.hash_of(row) or b"")
+            versions = [stored.before.hash_of(row) or b""]
+            if stored.plan.verdicts[row].action is Action.DUPLICATE:
+                versions.append(_hash_of(stored, row))
+            is_own = any(is_as_judged(found[raw_id], version) for version in versions)
             (own if is_own else others).append(row)
     return sorted(own), sorted(others)
 

@@ -201,6 +201,22 @@ def test_a_refused_record_that_has_left_the_source_needs_no_sync(job: Job, is_co
     assert job.differences() == {}
 
 
+@pytest.mark.parametrize("is_alike", [True, False])
+def test_a_copy_that_was_edited_leaves_the_target_only_if_the_source_has_the_same(
+    job: Job, is_alike: bool
+) -> None:
+    fill(job, {1: A, 2: B})
+    job.decide("backfill")
+    job.source.update_one({"_id": 2}, {"$set": {"text": A}})
+    job.target.update_one({"_id": 2}, {"$set": {"text": A, **({} if is_alike else {"by": "hand"})}})
+
+    assert up_to_date(job).exit_code == (0 if is_alike else 3)
+
+    assert [one["_id"] for one in job.target.find().sort("_id")] == ([1] if is_alike else [1, 2])
+    assert dropped(job) == ({2: 1} if is_alike else {})
+    assert job.differences() == {}
+
+
 @pytest.mark.parametrize("is_adopted", [False, True])
 def test_a_conflict_ends_when_the_owner_makes_both_records_alike(job: Job, is_adopted: bool) -> None:
     fill(job, {1: A, 2: B})
