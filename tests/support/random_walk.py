@@ -293,6 +293,12 @@ class Walk:
         """
         self.steps.append("check")
         codes = (0, 3) if self._refuses else (0,)
+        if self._run("changes").code == 78:
+            # All runs were undone.  The message says what to do.
+            self._expect(self._run("backfill"), *codes)
+        if not self.records:
+            # Nothing can be decided.
+            return
         (changes,), (preview,) = self._ask("changes", "--content"), self._ask("sync", "--dry-run")
         (sync,) = self._ask("sync", "--yes", "--allow")
         for broken in chain(wrong_previews(changes, preview, sync), self._broken()):
