@@ -65,7 +65,7 @@ def test_a_validator_that_comes_after_the_backfill_refuses_only_what_comes_then(
     assert (report.exit_code, refused(job)) == (3, {10: "validator"})
     assert [record["_id"] for record in job.target.find().sort("_id", 1)] == [0, 1, 2, 11, 12, 13]
     assert job.differences() == {}
-    assert restore(job, "3").refused == [(3, "target", "validator")]
+    assert restore(job, "3").not_restored == [(3, "target", "validator")]
     assert job.differences() == {}
     undo(job, report.run)
     assert state(job) == before
