@@ -293,19 +293,16 @@ class Walk:
         """
         self.steps.append("check")
         codes = (0, 3) if self._refuses else (0,)
-        if self._run("changes").code == 78:
-            # All runs were undone.  The message says what to do.
-            self._expect(self._run("backfill"), *codes)
-        if not self.records:
-            # Nothing can be decided.
-            return
         (changes,), (preview,) = self._ask("changes", "--content"), self._ask("sync", "--dry-run")
         (sync,) = self._ask("sync", "--yes", "--allow")
         for broken in chain(wrong_previews(changes, preview, sync), self._broken()):
             self._fail(broken)
         self._expect(self._run("verify"), 0)
-        for broken in wrong_views(self._ask, self._decisions(), self.chance, self.folder):
-            self._fail(broken)
+        (status,) = self._ask("status")
+        # If all was undone and the source is empty, nothing is decided, and `list` says so with 78.
+        if status["plans"]:
+            for broken in wrong_views(self._ask, self._decisions(), self.chance, self.folder):
+                self._fail(broken)
         if self._refuses:
             # Refused records are tried at each sync, and may be dropped for one that the last sync has kept.
             self._expect(self._run("sync", "--yes", "--allow"), *codes)
