@@ -60,10 +60,7 @@ def without_groups(prints: Fingerprints, header: int) -> Fingerprints:
     words[has_group] = prints.shingles.values[places]
     rest = np.ones(len(prints.shingles.values), np.bool_)
     rest[places] = False
-    offsets = prints.shingles.offsets - GROUP_WORDS * np.append(0, np.cumsum(has_group))
-    return replace(
-        _mask(prints, words.view(np.uint64)), shingles=Ragged(offsets, prints.shingles.values[rest])
-    )
+    return replace(_mask(prints, words.view(np.uint64)), shingles=prints.shingles.where(rest))
 
 
 def have_same_group(prints: Fingerprints, header: int) -> bool:

@@ -53,6 +53,8 @@ Flags = npt.NDArray[np.bool_]
 
 LONGEST_BLOCK: Final = 1_000
 """Characters; it bounds the memory that a block takes."""
+PREDECESSORS: Final = ((END, SINGLE), (BEGIN, MIDDLE), (BEGIN, MIDDLE), (END, SINGLE))
+"""The two states that each state can follow. Of equal sums jieba takes the second: its letter is greater."""
 AHEAD: Final = 16
 """Characters between the one that is read and the one whose memory is prefetched."""
 
@@ -91,7 +93,7 @@ def _find_word_starts(offsets: npt.NDArray[np.int64], codes: Codes, tables: Tabl
     # Memory for one block.
     block = np.empty(LONGEST_BLOCK, np.uint32)
     sums, ends = np.empty(LONGEST_BLOCK + 1), np.empty(LONGEST_BLOCK, np.int16)
-    steps = np.empty((LONGEST_BLOCK, 4), np.uint8)
+    best, steps = np.empty((LONGEST_BLOCK, 4)), np.empty((LONGEST_BLOCK, 4), np.uint8)
     kinds, slots = tables.kinds, tables.slots
     for text in range(len(offsets) - 1):
         place, stop = offsets[text], offsets[text + 1]
@@ -115,7 +117,7 @@ def _find_word_starts(offsets: npt.NDArray[np.int64], codes: Codes, tables: Tabl
             elif length > 1:
                 found = starts[place : place + length]
                 _find_best_path(block, length, tables, sums, ends)
-                _mark_words(block, length, tables, hmm, ends, steps, found)
+                _mark_words(block, length, tables, hmm, ends, best, steps, found)
             place += max(length, 1)
     return starts
 
@@ -164,6 +166,7 @@ def _mark_words(
     tables: Tables,
     hmm: bool,
     ends: npt.NDArray[np.int16],
+    best: Floats,
     steps: npt.NDArray[np.uint8],
     starts: Flags,
 ) -> None:
@@ -184,13 +187,19 @@ def _mark_words(
             for inner in range(place + 1, end):
                 starts[inner] = kinds[block[inner]] < LETTER or kinds[block[inner - 1]] < LETTER
         elif end > place + 1 and score_index(find_entry(block, place, end, tables.slots)) <= PREFIX:
-            _mark_unknown_words(block, place, end, tables, steps, starts)
+            _mark_unknown_words(block, place, end, tables, best, steps, starts)
         place = end
 
 
 @compiled_inline
 def _mark_unknown_words(
-    block: Codes, place: int, stop: int, tables: Tables, steps: npt.NDArray[np.uint8], starts: Flags
+    block: Codes,
+    place: int,
+    stop: int,
+    tables: Tables,
+    best: Floats,
+    steps: npt.NDArray[np.uint8],
+    starts: Flags,
 ) -> None:
     """Write at which places between two places of a block a word begins."""
     kinds = tables.kinds
@@ -200,7 +209,7 @@ def _mark_unknown_words(
             while end < stop and kinds[block[end]] == HAN:
                 end += 1
             if end > place + 1:
-                _mark_han_words(block, place, end, tables, steps, starts)
+                _mark_han_words(block, place, end, tables, best, steps, starts)
         elif kind >= LETTER:
             while end < stop and kinds[block[end]] >= LETTER:
                 end += 1
@@ -217,46 +226,35 @@ def _mark_unknown_words(
 
 @compiled_inline
 def _mark_han_words(
-    block: Codes, place: int, stop: int, tables: Tables, steps: npt.NDArray[np.uint8], starts: Flags
+    block: Codes,
+    place: int,
+    stop: int,
+    tables: Tables,
+    best: Floats,
+    steps: npt.NDArray[np.uint8],
+    starts: Flags,
 ) -> None:
     """Write at which places a word begins, by the most probable states of a run of Chinese characters.
 
     Args:
+        best: Written: the greatest sum of logarithms of a way to each place and state.
         steps: Written: the state before each state at a place, on the most probable way to it.
     """
     emissions, moves = tables.emissions, tables.transitions
     row = np.int64(block[place]) - FIRST_HAN
-    begin, middle = (
-        tables.starts[BEGIN] + emissions[row, BEGIN],
-        tables.starts[MIDDLE] + emissions[row, MIDDLE],
-    )
-    end, single = tables.starts[END] + emissions[row, END], tables.starts[SINGLE] + emissions[row, SINGLE]
+    for state in range(len(PREDECESSORS)):
+        best[place, state] = tables.starts[state] + emissions[row, state]
     for here in range(place + 1, stop):
         row = np.int64(block[here]) - FIRST_HAN
-        # Each state can follow two others. Of equal sums jieba takes the state with the greater letter, of
-        # B(egin), E(nd), M(iddle), S(ingle). The order of additions decides about the last bit, as there.
-        emission = emissions[row, BEGIN]
-        end_begin, single_begin = end + moves[END, BEGIN] + emission, single + moves[SINGLE, BEGIN] + emission
-        emission = emissions[row, MIDDLE]
-        begin_middle, middle_middle = (
-            begin + moves[BEGIN, MIDDLE] + emission,
-            middle + moves[MIDDLE, MIDDLE] + emission,
-        )
-        emission = emissions[row, END]
-        begin_end, middle_end = begin + moves[BEGIN, END] + emission, middle + moves[MIDDLE, END] + emission
-        emission = emissions[row, SINGLE]
-        end_single, single_single = (
-            end + moves[END, SINGLE] + emission,
-            single + moves[SINGLE, SINGLE] + emission,
-        )
-        steps[here, BEGIN] = SINGLE if single_begin >= end_begin else END
-        steps[here, MIDDLE] = MIDDLE if middle_middle >= begin_middle else BEGIN
-        steps[here, END] = MIDDLE if middle_end >= begin_end else BEGIN
-        steps[here, SINGLE] = SINGLE if single_single >= end_single else END
-        begin, middle = max(end_begin, single_begin), max(begin_middle, middle_middle)
-        end, single = max(begin_end, middle_end), max(end_single, single_single)
+        for state in range(len(PREDECESSORS)):
+            # The order of the additions decides about the last bit, as in jieba.
+            first, second = PREDECESSORS[state]
+            from_first = best[here - 1, first] + moves[first, state] + emissions[row, state]
+            from_second = best[here - 1, second] + moves[second, state] + emissions[row, state]
+            steps[here, state] = second if from_second >= from_first else first
+            best[here, state] = max(from_first, from_second)
     # A run ends with the end of a word.
-    state = SINGLE if single >= end else END
+    state = SINGLE if best[stop - 1, SINGLE] >= best[stop - 1, END] else END
     last = stop
     for here in range(stop - 1, place, -1):
         starts[here] = state in (BEGIN, SINGLE)

@@ -74,30 +74,17 @@ def shingle_sets(
     """
     if seeds is None:
         seeds = np.zeros(len(codes), np.uint64)
-    offsets, compared_codes = _keep_compared(codes.offsets, codes.values)
+    compared = codes.where((codes.values & COMPARED_BIT) != 0)
     lengths = (length, length) if length else (CJK_LENGTH, OTHER_LENGTH)
-    offsets, values = _hash_shingles(offsets, compared_codes, *lengths, seeds)
-    for row in range(len(codes)):
+    hashed = Ragged(*_hash_shingles(compared.offsets, compared.values & CODE_POINT, *lengths, seeds))
+    for row in hashed:
         # Not in compiled code: numpy's vectorised sort is 10 times as fast as numba's.
-        values[offsets[row] : offsets[row + 1]].sort()
-    return Ragged(*_drop_repeats(offsets, values))
-
-
-@compiled
-def _keep_compared(
-    starts: npt.NDArray[np.int64], codes: npt.NDArray[np.uint32]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
-    """Return offsets and code points of the characters that are compared."""
-    kept = np.empty_like(codes)
-    ends = np.zeros_like(starts)
-    filled = 0
-    for text in range(len(starts) - 1):
-        for place in range(starts[text], starts[text + 1]):
-            # Written in any case, and kept only if it is compared: no branch to mispredict.
-            kept[filled] = codes[place] & CODE_POINT
-            filled += (codes[place] & COMPARED_BIT) != 0
-        ends[text + 1] = filled
-    return ends, kept[:filled]
+        row.sort()
+    # A value is new if it differs from the one before it, or is the first of its row.
+    is_new = np.ones(len(hashed.values) + 1, np.bool_)
+    is_new[1:-1] = hashed.values[1:] != hashed.values[:-1]
+    is_new[hashed.offsets] = True
+    return hashed.where(is_new[:-1])
 
 
 @compiled
@@ -143,20 +130,3 @@ def _hash_characters(codes: npt.NDArray[np.uint32], start: int, stop: int, seed:
         state = (state ^ np.uint64(codes[place])) * np.uint64(0xD6E8FEB86659FD93)
         state ^= state >> np.uint64(32)
     return np.uint32(state >> np.uint64(16))
-
-
-@compiled
-def _drop_repeats(
-    offsets: npt.NDArray[np.int64], values: npt.NDArray[np.uint32]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
-    """Drop the repeats in each sorted row."""
-    kept = np.empty_like(values)
-    ends = np.zeros_like(offsets)
-    filled = 0
-    for row in range(len(offsets) - 1):
-        for i in range(offsets[row], offsets[row + 1]):
-            if i == offsets[row] or values[i] != values[i - 1]:
-                kept[filled] = values[i]
-                filled += 1
-        ends[row + 1] = filled
-    return ends, kept[:filled].copy()

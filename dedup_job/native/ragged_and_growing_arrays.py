@@ -50,6 +50,14 @@ class Ragged:
             raise IndexError(f"there are {len(self)} rows; asked for {rows.min()} to {rows.max()}")
         return Ragged(*_take_rows(self.offsets, self.values, rows))
 
+    def where(self, is_kept: npt.NDArray[np.bool_]) -> Ragged:
+        """Return the same rows with some of their values.
+
+        Args:
+            is_kept: Whether each value is kept.
+        """
+        return Ragged(*_keep_values(self.offsets, self.values, is_kept))
+
     @classmethod
     def join(cls, parts: Sequence[Ragged]) -> Ragged:
         """Put the rows of all parts one after the other."""
@@ -70,6 +78,22 @@ def _take_rows(
     for i in range(len(rows)):
         taken[ends[i] : ends[i + 1]] = values[offsets[rows[i]] : offsets[rows[i] + 1]]
     return ends, taken
+
+
+@compiled
+def _keep_values(
+    offsets: npt.NDArray[np.int64], values: npt.NDArray[np.uint32], is_kept: npt.NDArray[np.bool_]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
+    """Return the offsets and the values that are kept."""
+    ends, kept = np.zeros_like(offsets), np.empty_like(values)
+    filled = 0
+    for row in range(len(offsets) - 1):
+        for place in range(offsets[row], offsets[row + 1]):
+            # Written in any case, so that there is no branch to mispredict.
+            kept[filled] = values[place]
+            filled += is_kept[place]
+        ends[row + 1] = filled
+    return ends, kept[:filled]
 
 
 Value = TypeVar("Value", bound=np.generic)
