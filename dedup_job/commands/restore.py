@@ -75,6 +75,7 @@ def restore(
             for record in named
             if not record.raw
         ]
+        advance(len(not_restored))
         differing = set(ids_changed_since(ledger, dropped))
         moves = None
         if archive is not None and any(record.is_archived for record in dropped):

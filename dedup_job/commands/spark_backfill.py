@@ -345,9 +345,11 @@ class _Backfill:
         altered = set(ids)
         for records in source.fetch(ids):
             altered -= records.keys() - target.conflicting(records.values())
-        # The others differ between source and target; it may be the source that somebody changed.
-        known = judged().find(list(altered)) if altered else {}
-        for records in target.fetch(list(known)) if known else ():
+        if not altered:
+            return altered
+        # These differ between source and target; it may be the source that somebody changed.
+        known = judged().find(list(altered))
+        for records in target.fetch(list(known)):
             altered -= {
                 raw_id
                 for raw_id in records.keys() & known.keys()
