@@ -112,10 +112,14 @@ def _find_name(condition: object, names: Sequence[str]) -> str | None:
     return condition if isinstance(condition, str) and condition in names else None
 
 
-def check_paths(paths: Sequence[str]) -> None:
-    """Raise ValueError if a path cannot name a field."""
+def _check_paths(paths: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the paths; raise ValueError if one cannot name a field."""
     if not all(part for path in paths for part in path.split(".")):
         raise ValueError("dotted paths, such as body or page.text")
+    return paths
+
+
+FieldPaths = Annotated[tuple[Name, ...], Field(strict=False), AfterValidator(_check_paths)]
 
 
 class Section(BaseModel):
@@ -138,19 +142,13 @@ class SourceSettings(Section):
 
     database: DatabaseName
     collection: CollectionName
-    fields: tuple[Name, ...] = Field(min_length=1, strict=False)
+    fields: FieldPaths = Field(min_length=1)
     filter: str = "{}"
     lookback_hours: float = Field(48.0, ge=0, le=876_000)
     full_scan_days: float = Field(7.0, ge=0, le=36_500)
     read_preference: Literal["primary", "secondaryPreferred", "secondary", "nearest"] = "primary"
     max_staleness_seconds: Whole = Field(120, ge=90)
     uri_file: File | None = None
-
-    @field_validator("fields")
-    @classmethod
-    def _are_paths(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        check_paths(value)
-        return value
 
     @field_validator("filter")
     @classmethod
@@ -205,14 +203,8 @@ class ReferenceSettings(Section):
 
     database: DatabaseName
     collection: CollectionName
-    fields: tuple[Name, ...] = Field((), strict=False)
+    fields: FieldPaths = ()
     uri_env: Name | None = None
-
-    @field_validator("fields")
-    @classmethod
-    def _are_paths(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        check_paths(value)
-        return value
 
     @property
     def full_name(self) -> str:
@@ -284,14 +276,13 @@ class MatchSettings(Section):
     min_similarity: float | None = Field(None, ge=0, le=1)
     shingle: int | None = Field(None, ge=1, le=32)
     numbers: Literal["ignore", "distinguish"] = "ignore"
-    within: tuple[Name, ...] = Field((), strict=False)
+    within: FieldPaths = ()
     prefer: tuple[PreferRule, ...] = Field((), strict=False)
     cache_mb: Whole = Field(256, ge=1)
 
     @field_validator("within")
     @classmethod
     def _are_fields(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        check_paths(value)
         if len(set(value)) < len(value):
             raise ValueError("each field once")
         return value
@@ -526,21 +517,14 @@ def keys_of(section: type[BaseModel]) -> dict[str, FieldInfo]:
     return {info.alias or name: info for name, info in section.model_fields.items()}
 
 
-def setting_variables() -> dict[str, tuple[str, str]]:
-    """Return the section and key of each setting, by the name of its environment variable."""
-    return {
-        f"DEDUP_{section}_{key}".upper(): (section, key)
+def _settings_from_environment() -> list[SettingOverride]:
+    """Return the settings that an environment variable gives, such as DEDUP_MATCH_RADIUS."""
+    return [
+        SettingOverride(section, key, _parse_value(os.environ[variable]), variable)
         for section, field in Settings.model_fields.items()
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
         for key in keys_of(field.annotation)
-    }
-
-
-def _settings_from_environment() -> list[SettingOverride]:
-    return [
-        SettingOverride(section, key, _parse_value(os.environ[variable]), variable)
-        for variable, (section, key) in setting_variables().items()
-        if variable in os.environ
+        if (variable := f"DEDUP_{section}_{key}".upper()) in os.environ
     ]
 
 
@@ -610,14 +594,10 @@ def check_deciding(table: dict[str, Any]) -> Deciding:
         raise ConfigError(describe_errors(error, Deciding)) from None
 
 
-def with_workers(settings: Settings, workers: int) -> Settings:
-    """Return a copy of the settings with another number of workers."""
-    return settings.model_copy(update={"engine": settings.engine.model_copy(update={"workers": workers})})
-
-
-def with_engine(settings: Settings, kind: str) -> Settings:
-    """Return a copy of the settings with another kind of engine."""
-    return settings.model_copy(update={"engine": settings.engine.model_copy(update={"kind": kind})})
+def with_values(settings: Settings, section: str, **values: Any) -> Settings:
+    """Return a copy of the settings with other values, unchecked, in a section; None keeps a value."""
+    changes = {name: value for name, value in values.items() if value is not None}
+    return settings.model_copy(update={section: getattr(settings, section).model_copy(update=changes)})
 
 
 def with_command(settings: Settings, command: str) -> Settings:
@@ -625,15 +605,6 @@ def with_command(settings: Settings, command: str) -> Settings:
     copy = settings.model_copy()
     copy._command = command
     return copy
-
-
-def with_read_rates(
-    settings: Settings, docs_per_second: float | None, mb_per_second: float | None
-) -> Settings:
-    """Return a copy of the settings with other read rates; None keeps a rate unchanged."""
-    rates = {"max_docs_per_second": docs_per_second, "max_mb_per_second": mb_per_second}
-    changes = {name: rate for name, rate in rates.items() if rate is not None}
-    return settings.model_copy(update={"limits": settings.limits.model_copy(update=changes)})
 
 
 def with_decisions_of(settings: Settings, other: Settings) -> Settings:

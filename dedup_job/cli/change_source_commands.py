@@ -59,8 +59,7 @@ def mark(config: Path, clear: bool, yes: bool, dry_run: bool, **options: Any) ->
                 confirm(f"{what} {context.source_name}", "change the source?")
             with Progress("mark", None if clear else total) as progress:
                 done = (clear_marks if clear else write_marks)(context, progress.advance)
-    output.show(done.as_text(), done.as_json(), done.exit_code)
-    return done.exit_code
+    return output.show(done.as_text(), done.as_json(), done.exit_code)
 
 
 @commands.command()
@@ -107,8 +106,7 @@ def sweep(config: Path, archive: str | None, moved: bool, yes: bool, dry_run: bo
                 done = preview_sweep(context, place, progress.advance)
             else:
                 done = move_records(context, place, progress.advance, moved)
-    output.show(done.as_text(), done.as_json(), done.exit_code)
-    return 0 if dry_run else done.exit_code
+    return output.show(done.as_text(), done.as_json(), done.exit_code)
 
 
 @commands.command("promote")
@@ -152,12 +150,10 @@ def promote_target(config: Path, back: bool, yes: bool, dry_run: bool, **options
         if intended is None:
             done = already_done(pair, back)
         elif dry_run:
-            output.show(intended.shown.as_text(), intended.shown.as_json())
-            return 0
+            return output.show(intended.shown.as_text(), intended.shown.as_json())
         else:
             if not yes:
                 confirm(intended.shown.as_text(), "rename these collections?")
             with Progress("promote", None, "records") as progress:
                 done = promote(pair, intended, given.skip_verify, progress.advance)
-    output.show(done.as_text(), done.as_json(), done.exit_code)
-    return done.exit_code
+    return output.show(done.as_text(), done.as_json(), done.exit_code)

@@ -59,8 +59,7 @@ def estimate_run(config: Path, sample: int | None, **options: Any) -> int:
         Progress("estimate", sample, "docs") as progress,
     ):
         forecast = estimate(context, sample, progress.advance)
-    output.show(forecast.as_text(), forecast.as_json())
-    return 0
+    return output.show(forecast.as_text(), forecast.as_json())
 
 
 @commands.command("report")
@@ -110,7 +109,8 @@ def preview_run(
             observe = observe_all(reported.observe, progress.observe)
             summary = dry_run(context, wanted, observe, progress.advance)
         text, values = reported.report(context, summary, is_done=False)
-        publish_report(output, settings, summary, text, values)
+        # A run may end with 3; a dry run writes nothing, so nothing is refused.
+        publish_report(output, settings, summary, text, values, exit_code=0)
     return 0
 
 
@@ -205,7 +205,7 @@ def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
             text, values = add_marks(context, bool(settings.match.prefer), text, values)
             progress_of_ledger = ledger_progress(context) if watch.wants_metrics else None
         # Metrics come last, because `publish_report` may raise, which monitoring must see as a failure.
-        publish_report(output, settings, summary, text, values)
+        publish_report(output, settings, summary, text, values, summary.exit_code)
         if progress_of_ledger is not None:
             watch.done(summary, progress_of_ledger)
     return summary.exit_code

@@ -96,8 +96,7 @@ def evaluate(config: Path, labels: Path, at: float, **options: Any) -> int:
     read = judge_labelled_pairs.read_pairs(lines, at)
     with Context(settings) as context:
         evaluation = judge(context, read)
-    output.show(evaluation.as_text(), evaluation.as_json())
-    return 0
+    return output.show(evaluation.as_text(), evaluation.as_json())
 
 
 @commands.command()
@@ -131,5 +130,4 @@ def tune(config: Path, sample: int, at: float, **options: Any) -> int:
         Progress("tune", sample, "docs") as progress,
     ):
         tuned = try_shapes(context, sample, at, progress.advance)
-    output.show(tuned.as_text(), tuned.as_json())
-    return 0
+    return output.show(tuned.as_text(), tuned.as_json())

@@ -221,8 +221,7 @@ def examine(config: Path, **options: Any) -> int:
     with Progress("doctor", None, "docs") as progress:
         shown = doctor(settings, progress.advance)
     code: int = shown["exit_code"]
-    output.show(page.doctor_text(shown), shown, code)
-    return code
+    return output.show(page.doctor_text(shown), shown, code)
 
 
 @commands.command("compile")

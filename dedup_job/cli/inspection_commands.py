@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +43,7 @@ def show_status(config: Path, runs: int, **options: Any) -> int:
     settings, output = prepare_settings(config, options)
     with Context(settings) as context:
         shown = status.status(context, runs)
-    output.show(page.status_text(shown), shown)
-    return 0
+    return output.show(page.status_text(shown), shown)
 
 
 @commands.command("history")
@@ -80,7 +78,7 @@ def show_history(config: Path, run: str | None, **options: Any) -> int:
                 is_empty = context.ledger_reader().head() is None
                 click.echo(f"{context.target_name}: no run yet" if is_empty else TABLE_HEADER)
             for runs in list_runs(context):
-                if not output.stream([(partial(run_line, row), partial(dict, row)) for row in runs]):
+                if not output.stream(runs, run_line, dict):
                     break
         return 0
     with (
@@ -90,8 +88,7 @@ def show_history(config: Path, run: str | None, **options: Any) -> int:
     ):
         summary = report_run(context, run, observe_all(reported.observe, progress.observe))
         text, values = reported.report(context, summary, is_done=True)
-    output.show(text, values)
-    return 0
+    return output.show(text, values)
 
 
 @commands.command("list")
@@ -148,7 +145,7 @@ def list_decided(config: Path, ids_only: bool, as_csv: bool, **options: Any) -> 
     from dedup_job.commands.list import ListingQuery, list_decisions, parse_where
     from dedup_job.ledger.record_rows import Selection
     from dedup_job.pipeline.command_context import Context
-    from dedup_job.report.decision_lines import CSV_COLUMNS
+    from dedup_job.report.decision_lines import CSV_COLUMNS, ListedRecord
 
     settings, output = prepare_settings(config, options)
     if ids_only + as_csv + output.as_json > 1:
@@ -160,13 +157,10 @@ def list_decided(config: Path, ids_only: bool, as_csv: bool, **options: Any) -> 
     query = ListingQuery(selection, where, options["numbers_only"], has_texts, options["limit"])
     if as_csv:
         click.echo(",".join(CSV_COLUMNS))
+    as_text = ListedRecord.as_id if ids_only else ListedRecord.as_csv if as_csv else ListedRecord.as_text
     with Context(settings) as context:
         for records in list_decisions(context, query):
-            forms = (
-                (record.as_id if ids_only else record.as_csv if as_csv else record.as_text, record.as_json)
-                for record in records
-            )
-            if not output.stream(list(forms)):
+            if not output.stream(records, as_text, ListedRecord.as_json):
                 break
     return 0
 
@@ -202,8 +196,7 @@ def export_decided(config: Path, path: Path, **options: Any) -> int:
         Progress("export", context.ledger_reader().counts().duplicate, "records") as progress,
     ):
         done = export_clusters(context, path, progress.advance)
-    output.show(done.as_text(), done.as_json())
-    return 0
+    return output.show(done.as_text(), done.as_json())
 
 
 @commands.command("group")
@@ -222,13 +215,14 @@ def show_group(config: Path, record: str, **options: Any) -> int:
     """
     from dedup_job.commands.group import group
     from dedup_job.pipeline.command_context import Context
+    from dedup_job.report.decision_lines import GroupKeeper, GroupMember
 
     settings, output = prepare_settings(config, options)
     with Context(settings) as context:
         kept, members = group(context, record)
-        is_read = output.stream([(kept.as_text, kept.as_json)])
+        is_read = output.stream([kept], GroupKeeper.as_text, GroupKeeper.as_json)
         while is_read and (portion := next(members, None)):
-            is_read = output.stream([(member.as_text, member.as_json) for member in portion])
+            is_read = output.stream(portion, GroupMember.as_text, GroupMember.as_json)
     return 0
 
 
@@ -251,8 +245,7 @@ def why(config: Path, record: str, **options: Any) -> int:
     settings, output = prepare_settings(config, options)
     with Context(settings) as context:
         answer = ask_why(context, record)
-    output.show(page.why_text(answer), answer)
-    return 0
+    return output.show(page.why_text(answer), answer)
 
 
 @commands.command("compare")
@@ -291,8 +284,7 @@ def compare_records(config: Path, first: str, second: str, others: Path | None, 
         settings = with_decisions_of(settings, load_settings(others))
     with Context(settings) as context:
         shown = compare(context, first, second, str(others) if others else None)
-    output.show(page.comparison_text(shown), shown)
-    return 0
+    return output.show(page.comparison_text(shown), shown)
 
 
 @commands.command("find")
@@ -318,7 +310,7 @@ def find_texts(config: Path, file: Path, as_texts: bool, only_references: bool, 
     settings, output = prepare_settings(config, options)
     # Before the imports, so that the fork server loads its code at the same time.
     preload_workers(settings)
-    from dedup_job.commands.find import find, read_lines
+    from dedup_job.commands.find import Answer, find, read_lines
     from dedup_job.pipeline.command_context import Context
 
     has_errors = False
@@ -330,7 +322,7 @@ def find_texts(config: Path, file: Path, as_texts: bool, only_references: bool, 
         for answers in find(context, read_lines(lines.fileno()), as_texts, only_references):
             has_errors = has_errors or any(answer.error for answer in answers)
             # Nobody reads the output any longer, as after `| head`.
-            if not output.stream([(answer.as_text, answer.as_json) for answer in answers]):
+            if not output.stream(answers, Answer.as_text, Answer.as_json):
                 break
     return UsageError.exit_code if has_errors else 0
 
@@ -372,8 +364,7 @@ def show_changes(config: Path, content: bool, ids: Path | None, **options: Any) 
         result = changes(context, content, progress.advance)
     if ids is not None:
         write_lines(ids, result.rows())
-    output.show(result.as_text(), result.as_json())
-    return 0
+    return output.show(result.as_text(), result.as_json())
 
 
 @commands.command("verify")
@@ -412,5 +403,4 @@ def verify_target(config: Path, sample: int | None, state: Path | None, **option
             with Progress("verify", context.ledger_reader().counts().read + records, "records") as progress:
                 verified = verify(context, state, progress.advance)
     code = 0 if verified.agrees else StateError.exit_code
-    output.show(verified.as_text(), verified.as_json(), code)
-    return code
+    return output.show(verified.as_text(), verified.as_json(), code)

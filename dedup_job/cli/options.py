@@ -27,6 +27,9 @@ class Number(click.FloatRange):
         return number
 
 
+Command = Callable[..., Any]
+CommandDecorator = Callable[[Command], Command]
+
 # MongoDB takes no limit of more than 63 bits.
 COUNT = click.IntRange(1, 1_000_000_000)
 CONFIG_OPTION = click.option(
@@ -41,77 +44,77 @@ CONFIG_OPTION = click.option(
 )
 
 
-def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options for results and log, which all commands have."""
-    # In reverse: a decorator that is applied later comes earlier in the help.
-    for option in (
-        click.option("-v", "--verbose", is_flag=True, help="Log more, with the traceback of an error."),
-        click.option(
-            "--log",
-            "log_format",
-            type=click.Choice(["text", "json"]),
-            default="text",
-            help="Format of the log.",
-        ),
-        click.option(
-            "--json",
-            "as_json",
-            is_flag=True,
-            help="Print JSON only: one object, or one per line. Errors are JSON objects too.",
-        ),
-    ):
-        command = option(command)
-    return command
+def add_options(*options: CommandDecorator) -> CommandDecorator:
+    """Return a decorator that adds options to a command, in the order in which the help lists them."""
+
+    def add(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
 
 
-def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of all commands that read the settings file."""
-    assign = click.option(
+# For results and log, which all commands have.
+output_options = add_options(
+    click.option(
+        "--json",
+        "as_json",
+        is_flag=True,
+        help="Print JSON only: one object, or one per line. Errors are JSON objects too.",
+    ),
+    click.option(
+        "--log", "log_format", type=click.Choice(["text", "json"]), default="text", help="Format of the log."
+    ),
+    click.option("-v", "--verbose", is_flag=True, help="Log more, with the traceback of an error."),
+)
+# Of all commands that read the settings file.
+common_options = add_options(
+    CONFIG_OPTION,
+    click.option(
         "--set",
         "assignments",
         multiple=True,
         metavar="SECTION.KEY=VALUE",
         help="Change a setting for this command, such as match.min_similarity=0.9; may be repeated.",
-    )
-    return CONFIG_OPTION(assign(output_options(command)))
-
-
-def workers_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the option of commands that start as many workers as the settings say."""
-    return click.option(
-        "--workers",
-        type=click.IntRange(1, 1024),
-        help="Number of worker processes; default: see settings.",
-    )(command)
-
-
-def rate_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that limit the read rate."""
-    above_zero = Number(0, min_open=True)
-    for option in (
-        click.option("--max-mb-per-second", type=above_zero, help="Limit the read rate (MB per second)."),
-        click.option(
-            "--max-docs-per-second", type=above_zero, help="Limit the read rate (records per second)."
-        ),
-    ):
-        command = option(command)
-    return command
-
-
-def consent_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options with which a person accepts changes of collections or filter."""
-    for option in (
-        click.option("--moved", is_flag=True, help="Accept a source or target that was moved or restored."),
-        click.option(
-            "--refilter",
-            is_flag=True,
-            help="Accept a changed filter and process the records it now matches.",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
+    ),
+    output_options,
+)
+# Of commands that start as many workers as the settings say.
+workers_option = click.option(
+    "--workers", type=click.IntRange(1, 1024), help="Number of worker processes; default: see settings."
+)
+rate_options = add_options(
+    click.option(
+        "--max-docs-per-second",
+        type=Number(0, min_open=True),
+        help="Limit the read rate (records per second).",
+    ),
+    click.option(
+        "--max-mb-per-second", type=Number(0, min_open=True), help="Limit the read rate (MB per second)."
+    ),
+)
+# With these a person accepts changes of collections or filter.
+consent_options = add_options(
+    click.option(
+        "--refilter", is_flag=True, help="Accept a changed filter and process the records it now matches."
+    ),
+    click.option("--moved", is_flag=True, help="Accept a source or target that was moved or restored."),
+)
+# For a page and a table of pairs.
+file_options = add_options(
+    click.option(
+        "--html",
+        "file",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="Write an HTML page to this file.",
+    ),
+    click.option(
+        "--save-pairs",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="Write all pairs to this file (.csv, .jsonl or .parquet).",
+    ),
+)
 ALLOW_OPTION = click.option(
     "--allow", is_flag=True, help="Only warn where a guard of [limits] would stop the run."
 )
@@ -146,19 +149,6 @@ def check_terminal() -> None:
         raise UsageError("there is no terminal to ask on: add --yes, or --dry-run to see what it would do")
 
 
-def file_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that write a page and a table of pairs."""
-    path = click.Path(dir_okay=False, path_type=Path)
-    for option in (
-        click.option(
-            "--save-pairs", type=path, help="Write all pairs to this file (.csv, .jsonl or .parquet)."
-        ),
-        click.option("--html", "file", type=path, help="Write an HTML page to this file."),
-    ):
-        command = option(command)
-    return command
-
-
 def consent_from(options: dict[str, Any]) -> Any:
     """Return the changes and guards that a person has accepted on the command line."""
     # Imported here, like most modules in this package: `--help` and usage errors need not wait a second.
@@ -188,13 +178,9 @@ def prepare_settings(config: Path, options: dict[str, Any]) -> tuple[Any, Output
     if context := click.get_current_context(silent=True):
         settings = configuration.with_command(settings, context.info_name or "")
     # A command without the option needs one worker at most.
-    if workers := options.get("workers", 1):
-        settings = configuration.with_workers(settings, workers)
-    if options.get("engine"):
-        settings = configuration.with_engine(settings, options["engine"])
-    settings = configuration.with_read_rates(
-        settings, options.get("max_docs_per_second"), options.get("max_mb_per_second")
-    )
+    workers, rates = options.get("workers", 1), ("max_docs_per_second", "max_mb_per_second")
+    settings = configuration.with_values(settings, "engine", workers=workers, kind=options.get("engine"))
+    settings = configuration.with_values(settings, "limits", **{name: options.get(name) for name in rates})
     # Before compiled code is loaded: with too little memory, loading it would fail with a less clear error.
     check_least(settings.engine.workers)
     return settings, Output(options["as_json"])

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from dedup_job.errors import StorageFull
 from dedup_job.report.terminal_text import colour_text, has_colours, to_json_line
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +22,8 @@ class Output:
 
     as_json: bool
 
-    def show(self, text: str, values: dict[str, Any], exit_code: int = 0) -> None:
-        """Print a result; a closed pipe is no error, as the work is done.
+    def show(self, text: str, values: dict[str, Any], exit_code: int = 0) -> int:
+        """Print a result, and return the exit code; a closed pipe is no error, as the work is done.
 
         Args:
             text: The result for people.
@@ -41,12 +43,17 @@ class Output:
             raise StorageFull(
                 f"the work is done, but its report cannot be written: {error.strerror}"
             ) from error
+        return exit_code
 
-    def stream(self, answers: Sequence[tuple[Callable[[], str], Callable[[], dict[str, Any]]]]) -> bool:
+    def stream(
+        self, items: Iterable[Item], text: Callable[[Item], str], values: Callable[[Item], dict[str, Any]]
+    ) -> bool:
         """Print some results at once, one per line.
 
         Args:
-            answers: For each result, a function for its text and a function for its JSON values.
+            items: The results.
+            text: Returns the text of a result.
+            values: Returns the JSON values of a result.
 
         Returns:
             Whether anybody is still reading.
@@ -54,7 +61,7 @@ class Output:
         Raises:
             StorageFull: If stdout cannot be written.
         """
-        lines = [to_json_line(values()) if self.as_json else text() for text, values in answers]
+        lines = [to_json_line(values(item)) if self.as_json else text(item) for item in items]
         shown = "\n".join(lines)
         try:
             click.echo(colour_text(shown) if has_colours() and not self.as_json else shown)

@@ -134,7 +134,9 @@ def add_marks(
     return f"{text}\n{marked.as_text()}", {**values, "mark": marked.as_json()}
 
 
-def publish_report(output: Output, settings: Any, done: Any, text: str, values: dict[str, Any]) -> None:
+def publish_report(
+    output: Output, settings: Any, done: Any, text: str, values: dict[str, Any], exit_code: int
+) -> None:
     """Print the report of a run, log its numbers, and save it if the settings name a directory.
 
     Args:
@@ -143,6 +145,7 @@ def publish_report(output: Output, settings: Any, done: Any, text: str, values: 
         done: The summary of the run.
         text: The report for people.
         values: The report as JSON values.
+        exit_code: The exit code of the command.
 
     Raises:
         StorageFull: If the report cannot be saved.
@@ -154,17 +157,17 @@ def publish_report(output: Output, settings: Any, done: Any, text: str, values: 
         # The report has all numbers, so a line for people only says which run ended, and how.
         numbers = done.as_json()
         summary = {key: numbers[key] for key in LOGGED_AT_END}
-        fields = {**summary, "exit_code": done.exit_code}
+        fields = {**summary, "exit_code": exit_code}
         log.info("done", extra={"fields": fields, "details": numbers})
     if settings.report.directory is not None:
         try:
             reports = SavedReports(settings.report.directory, settings.report.keep)
-            path = reports.save(done.run, {**values, "exit_code": done.exit_code})
+            path = reports.save(done.run, {**values, "exit_code": exit_code})
         except StorageFull as error:
             # The error's JSON object then contains the report.
             error.done = values
             if not output.as_json:
-                output.show(text, values, done.exit_code)
+                output.show(text, values, exit_code)
             raise
         text += f"\n  report in {path}"
-    output.show(text, values, done.exit_code)
+    output.show(text, values, exit_code)

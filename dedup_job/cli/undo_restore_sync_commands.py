@@ -52,8 +52,7 @@ def restore(config: Path, records: tuple[str, ...], why: str, **options: Any) ->
     # A record counts twice: it is looked up with all others, and then restored.
     with Context(settings) as context, Progress("restore", 2 * len(given), "steps") as progress:
         restored = put_back(context, given, why, progress.advance)
-    output.show(restored.as_text(), restored.as_json())
-    return restored.exit_code
+    return output.show(restored.as_text(), restored.as_json(), restored.exit_code)
 
 
 @commands.command()
@@ -87,14 +86,12 @@ def undo(config: Path, run: str, yes: bool, dry_run: bool, **options: Any) -> in
         if undone is None:
             intended = undoing.preview_undo(context, run)
             if dry_run:
-                output.show(intended.as_text(), intended.as_json())
-                return 0
+                return output.show(intended.as_text(), intended.as_json())
             if not yes:
                 confirm(intended.as_text(), "undo this run?")
             with Progress("undo", intended.counts.read) as progress:
                 undone = undoing.undo(context, run, progress.observe)
-    output.show(undone.as_text(), undone.as_json(), undone.exit_code)
-    return undone.exit_code
+    return output.show(undone.as_text(), undone.as_json(), undone.exit_code)
 
 
 @commands.command("sync")
@@ -137,8 +134,7 @@ def sync_target(config: Path, yes: bool, dry_run: bool, **options: Any) -> int:
             due = preview_sync(context, found)
             preview = due.as_text(context.target_name, context.target.holds_copies)
             if dry_run:
-                output.show(preview, due.as_json())
-                return 0
+                return output.show(preview, due.as_json())
             confirm(preview, "make these changes?")
         with Progress("sync", due.to_process, "records") as progress:
             result = sync(context, found, progress.advance, accepted, refused_before)
@@ -146,5 +142,4 @@ def sync_target(config: Path, yes: bool, dry_run: bool, **options: Any) -> int:
         text, values = add_marks(
             context, True, result.as_text(), result.as_json(), only_new=result.updated is None
         )
-    output.show(text, values, result.exit_code)
-    return result.exit_code
+    return output.show(text, values, result.exit_code)

@@ -30,7 +30,9 @@ OTHER = "山谷里的小学今年只剩下十二名学生，老师每天走七�
 
 
 def explained(job: Job, first: str, second: str) -> dict[str, Any]:
-    with Context(config.with_workers(config.check_settings(job.tables, "test"), 1)) as context:
+    with Context(
+        config.with_values(config.check_settings(job.tables, "test"), "engine", workers=1)
+    ) as context:
         return compare(context, first, second)
 
 

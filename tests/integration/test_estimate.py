@@ -27,7 +27,9 @@ def filled(job: Job) -> Job:
 
 
 def estimated(job: Job, records: int, docs_per_second: float | None = None) -> dict[str, Any]:
-    settings = config.with_read_rates(config.check_settings(job.tables, "test"), docs_per_second, None)
+    settings = config.with_values(
+        config.check_settings(job.tables, "test"), "limits", max_docs_per_second=docs_per_second
+    )
     with Context(settings) as context:
         return estimate(context, records, lambda _: None).as_json()
 

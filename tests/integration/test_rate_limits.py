@@ -59,7 +59,7 @@ def test_the_command_line_goes_before_the_settings(job: Job, monkeypatch: pytest
     monkeypatch.setattr(command_context, "Pace", lambda rates, pause: asked.append(rates))
     job.set("limits", max_docs_per_second=20, max_mb_per_second=3)
     settings = config.check_settings(job.tables, "test")
-    for one in (settings, config.with_read_rates(settings, None, 0.5)):
+    for one in (settings, config.with_values(settings, "limits", max_mb_per_second=0.5)):
         with Context(one):
             pass
     assert asked == [Rates(20.0, 3 << 20), Rates(20.0, 1 << 19)]

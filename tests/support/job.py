@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -123,7 +124,21 @@ class Job:
         environment: dict[str, str] | None = None,
         program: tuple[str, ...] | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command in a child of a warm process, or with its own `program` in a fresh interpreter."""
+        """Run a command in a child of a warm process, or with its own `program` in a fresh interpreter.
+
+        With `--json` the last line must have the exit code of the process.
+        """
+        ended = self._start(arguments, environment, program)
+        if "--json" in arguments and (found := re.search(r'"exit_code": (\d+)}\n\Z', ended.stdout)):
+            assert int(found[1]) == ended.returncode, ended.stdout
+        return ended
+
+    def _start(
+        self,
+        arguments: tuple[str, ...],
+        environment: dict[str, str] | None,
+        program: tuple[str, ...] | None,
+    ) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "DEDUP_SOURCE_URI": self.uri, **(environment or {})}
         arguments = (*arguments, "-c", str(self.config_file()))
         if self.forks is not None and program is None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from dedup_job.config import SOURCE_URI, TARGET_URI, Settings, check_settings, load_settings, with_workers
+from dedup_job.config import SOURCE_URI, TARGET_URI, Settings, check_settings, load_settings, with_values
 from dedup_job.config_errors import EXPECTED
 from dedup_job.errors import ConfigError, UsageError
 from dedup_job.fingerprint.preference_rule import PreferRule
@@ -293,7 +293,7 @@ def test_settings_cannot_be_changed() -> None:
 
 
 def test_the_number_of_workers_can_be_given_beside_the_file() -> None:
-    changed = with_workers(settings(), 7)
+    changed = with_values(settings(), "engine", workers=7)
     assert changed.engine.workers == 7
     assert changed.source == settings().source
 
@@ -507,7 +507,7 @@ def test_the_environment_changes_the_file_and_the_command_line_changes_both(
     assert (loaded.match.min_similarity, loaded.match.cache_mb) == (0.7, 7)
     assert (loaded.limits.batch_records, loaded.source.fields) == (123, ("title", "body"))
     assert loaded.target.collection == "kept", "a text needs no quotes"
-    assert with_workers(loaded, 3).overrides == (
+    assert with_values(loaded, "engine", workers=3).overrides == (
         "match.min_similarity (DEDUP_MATCH_MIN_SIMILARITY)",
         "source.fields (DEDUP_SOURCE_FIELDS)",
         "limits.batch_records (DEDUP_LIMITS_BATCH_RECORDS)",
