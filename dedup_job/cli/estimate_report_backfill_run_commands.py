@@ -167,12 +167,11 @@ def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
             raise UsageError(f"--{option} needs a target; with [target] copy = false there is none")
     preload_workers(settings)
     from dedup_job.commands.backfill_and_run import decide
-    from dedup_job.commands.compare_numbers_in_pairs import compare_numbers
+    from dedup_job.commands.compare_numbers_in_pairs import COMPARED, NearPairs, compare_numbers
     from dedup_job.commands.status import expected_records, ledger_progress
     from dedup_job.pipeline.command_context import Context
     from dedup_job.pipeline.job import observe_all
     from dedup_job.report.monitoring import MonitoredRun
-    from dedup_job.report.number_differences_in_pairs import COMPARED, NearPairs
     from dedup_job.report.progress import Progress
 
     with MonitoredRun(settings) as watch:

@@ -37,8 +37,8 @@ class ReportedRun:
             file: The page to write; None for no page.
             pairs: The table of pairs to write; None for no table.
         """
+        from dedup_job.commands.compare_numbers_in_pairs import NearPairs
         from dedup_job.html_page import build
-        from dedup_job.report.number_differences_in_pairs import NearPairs
         from dedup_job.report.sampled_pairs_and_groups import PAIR_COLUMNS, Evidence
         from dedup_job.report.table_file import TableFile
 
@@ -86,15 +86,15 @@ class ReportedRun:
         about_numbers = numbers.as_text() if numbers else ""
         parts = (summary_text(summary), about_numbers, evidence_text(shown))
         text = "\n".join(filter(None, parts))
+        target = context.target_name if context.target.holds_copies else None
+        has_page = self._page is not None
+        steps = [] if is_done else next_steps(summary, context.source_name, target, has_page)
         if self._page:
-            self._page.write(context, summary, is_done)
+            self._page.write(context, summary, is_done, steps)
             text += f"\n\n  page in {self._names['page']}"
         if self._pairs:
             text += f"\n\n  {self._pairs.count:,} pairs in {self._names['pairs']}"
-        if not is_done:
-            target = context.target_name if context.target.holds_copies else None
-            steps = next_steps(summary, context.source_name, target, has_page=self._page is not None)
-            text = "\n".join([text, *next_step_lines(steps)])
+        text = "\n".join([text, *next_step_lines(steps)])
         files = {name: str(path) for name, path in self._names.items() if path}
         values = {"numbers": numbers.as_json()} if numbers else {}
         return text, {**summary.as_json(), **values, "evidence": shown, **files}

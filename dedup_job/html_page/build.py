@@ -11,9 +11,9 @@ from math import ceil
 from pathlib import Path
 
 from dedup_job.analysis.match_conditions import SharedKeys
-from dedup_job.analysis.scores import wilson
+from dedup_job.analysis.scores import Share, wilson
 from dedup_job.errors import ConfigError, StorageFull
-from dedup_job.html_page.counts_and_samples import STEPS, PageSamples
+from dedup_job.html_page.counts_and_samples import STEPS, PageSamples, to_hundredth
 from dedup_job.html_page.page_data import (
     EstimatedCount,
     FieldValue,
@@ -26,7 +26,7 @@ from dedup_job.html_page.page_data import (
     WeightedLength,
 )
 from dedup_job.html_page.reread_samples import RecordReader, RereadPair, RereadRecord
-from dedup_job.html_page.threshold_effect import estimate_effect
+from dedup_job.html_page.threshold_effect import estimate_staying
 from dedup_job.mongo.ids import extended
 from dedup_job.pipeline.command_context import Context
 from dedup_job.records import Batch, Plan
@@ -34,7 +34,7 @@ from dedup_job.report.differences import cut_excerpt, diff_texts
 from dedup_job.report.output_files import check_file, replace_file
 from dedup_job.report.run_summary import RunSummary
 from dedup_job.report.sampled_pairs_and_groups import DuplicatePair, LargestGroups
-from dedup_job.report.steps_after_dry_run import NextStep, next_steps
+from dedup_job.report.steps_after_dry_run import NextStep
 from dedup_job.report.terminal_text import format_id
 
 # Numbers of pairs, groups and field values on a page.
@@ -83,17 +83,20 @@ class Page:
         """Collect samples from a batch and its plan."""
         self._collected.observe(batch, plan)
 
-    def write(self, context: Context, done: RunSummary, is_done: bool) -> None:
+    def write(
+        self, context: Context, done: RunSummary, is_done: bool, steps: Sequence[NextStep] = ()
+    ) -> None:
         """Write the page.
 
         Args:
             context: The open connections.
             done: The summary of the run.
             is_done: True for a past run, False for a dry run.
+            steps: Commands that could follow a dry run.
         """
         from dedup_job.html_page.render import render_page
 
-        replace_file(self._file, render_page(make_contents(context, self._collected, done, is_done)))
+        replace_file(self._file, render_page(make_contents(context, self._collected, done, is_done, steps)))
 
 
 @dataclass(slots=True)
@@ -153,7 +156,13 @@ class PageTally:
         ]
 
 
-def make_contents(context: Context, collected: PageSamples, done: RunSummary, is_done: bool) -> PageContents:
+def make_contents(
+    context: Context,
+    collected: PageSamples,
+    done: RunSummary,
+    is_done: bool,
+    steps: Sequence[NextStep] = (),
+) -> PageContents:
     """Return the contents of the page.
 
     Args:
@@ -161,6 +170,7 @@ def make_contents(context: Context, collected: PageSamples, done: RunSummary, is
         collected: The counters and samples of the run.
         done: The summary of the run.
         is_done: True for a past run, False for a dry run.
+        steps: Commands that could follow a dry run.
     """
     tally = PageTally()
     with context.engine() as engine:
@@ -171,11 +181,8 @@ def make_contents(context: Context, collected: PageSamples, done: RunSummary, is
     matching, settings = context.recipe.matching, context.settings.page
     drawn = collected.groups
     sizes = Counter(group.size + 1 for group in drawn.drawn)
-    numbers = wilson(tally.other_numbers, tally.compared)
     return PageContents(
         source=context.source_name,
-        target=context.target_name,
-        run=done.run,
         is_done=is_done,
         facts=_list_facts(context, done),
         counts=collected.counts,
@@ -188,7 +195,7 @@ def make_contents(context: Context, collected: PageSamples, done: RunSummary, is
         kept_lengths=tally.kept,
         dropped_lengths=tally.dropped,
         timeline=collected.timeline.stretches(),
-        numbers=_scale_up(numbers.value, numbers.low, numbers.high, tally.compared, collected.near.seen),
+        numbers=_scale_up(wilson(tally.other_numbers, tally.compared), tally.compared, collected.near.seen),
         thresholds=thresholds,
         pairs=sorted(pairs, key=lambda pair: (pair.similarity or 0, -(pair.distance or 0))),
         groups=groups,
@@ -200,7 +207,7 @@ def make_contents(context: Context, collected: PageSamples, done: RunSummary, is
             SampleSize("exact duplicates", len(collected.exact.drawn), collected.exact.seen),
             SampleSize("kept records", len(tally.kept), collected.kept.seen),
         ],
-        next_steps=() if is_done else _list_next_steps(context, done),
+        next_steps=steps,
     )
 
 
@@ -229,12 +236,6 @@ def choose_pairs(
         in_all = counted[step] if step >= 0 else len(drawn)
         weights |= dict.fromkeys(pairs, in_all / len(pairs))
     return weights
-
-
-def to_hundredth(similarity: float) -> int:
-    """Return a similarity in hundredths, rounded down."""
-    # 0.29 * 100 is 28.999999999999996.
-    return int(similarity * STEPS + 1e-9)
 
 
 def _read_samples(
@@ -274,13 +275,11 @@ def _estimate_thresholds(
     if not present or not counted.any():
         return []
     groups = list(records.regrouped(drawn.drawn))
-    thresholds = []
-    for step in range(ceil(present * STEPS - 1e-9), STEPS + 1):
-        stay = estimate_effect(groups, step / STEPS, int(counted[:step].sum()), drawn.share)
-        thresholds.append(
-            ShownThreshold(stay.threshold, stay.below, EstimatedCount(stay.likely, stay.low, stay.high))
-        )
-    return thresholds
+    return [
+        ShownThreshold(step / STEPS, below, estimate_staying(groups, step / STEPS, below, drawn.share))
+        for step in range(ceil(present * STEPS - 1e-9), STEPS + 1)
+        for below in [int(counted[:step].sum())]
+    ]
 
 
 def show_pair(
@@ -326,21 +325,13 @@ def _name_shared_keys(context: Context, seen: RereadPair) -> str:
     )
 
 
-def _scale_up(
-    share: float | None, low: float | None, high: float | None, compared: int, total: int
-) -> EstimatedCount | None:
+def _scale_up(share: Share, compared: int, total: int) -> EstimatedCount | None:
     """Return a share of a sample as a number of all records; None where nothing was compared."""
-    if share is None or low is None or high is None:
+    if share.value is None or share.low is None or share.high is None:
         return None
     if compared == total:
-        return EstimatedCount.about(share * total, True)
-    return EstimatedCount(share * total, low * total, high * total)
-
-
-def _list_next_steps(context: Context, done: RunSummary) -> Sequence[NextStep]:
-    """Return the commands that could follow a dry run."""
-    target = context.target_name if context.target.holds_copies else None
-    return next_steps(done, context.source_name, target, has_page=True)
+        return EstimatedCount.about(share.value * total, True)
+    return EstimatedCount(share.value * total, share.low * total, share.high * total)
 
 
 def _list_facts(context: Context, done: RunSummary) -> list[tuple[str, str]]:

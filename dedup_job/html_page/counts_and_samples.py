@@ -105,11 +105,16 @@ SAMPLED_MEMBERS, MEMBERS_OF_ONE_GROUP = 2_000, 60
 # Steps of similarity from 0 to 1.
 STEPS = 100
 
-
 # Records that the timeline counts together, and stretches that its chart shows.
 PIECE, STRETCHES = 100, 60
 # An ObjectId is the BSON document of 22 bytes {"_id": 12 bytes}; its first four are seconds, big-endian.
 OBJECT_ID_BYTES, KIND, OBJECT_ID, TIME = 22, 4, 0x07, slice(9, 13)
+
+
+def to_hundredth(similarity: float) -> int:
+    """Return a similarity in hundredths, rounded down."""
+    # 0.29 * 100 is 28.999999999999996.
+    return int(similarity * STEPS + 1e-9)
 
 
 class Timeline:
@@ -216,5 +221,4 @@ class PageSamples:
         self.near.add(pair)
         self.distances[match.distance] += 1
         if match.similarity is not None:
-            # The small term: 0.29 * 100 is 28.999999999999996.
-            self.similarities[int(match.similarity * STEPS + 1e-9)] += 1
+            self.similarities[to_hundredth(match.similarity)] += 1

@@ -156,8 +156,6 @@ class PageContents:
 
     Attributes:
         source: The source's name.
-        target: The target's name.
-        run: The run's name.
         is_done: Whether the page is about a finished run, or about a dry run.
         facts: Names and values for the small print.
         counts: The verdicts.
@@ -182,8 +180,6 @@ class PageContents:
     """
 
     source: str
-    target: str
-    run: str
     is_done: bool
     facts: Sequence[tuple[str, str]]
     counts: Counts

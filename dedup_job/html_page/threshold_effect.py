@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.analysis.scores import Z95
+from dedup_job.html_page.page_data import EstimatedCount
 
 Floats = npt.NDArray[np.float64]
 
@@ -51,29 +52,10 @@ class KeeperGroup:
         return self.near / max(1, len(self.similarity))
 
 
-@dataclass(frozen=True, slots=True)
-class ThresholdEffect:
-    """The effect of a threshold.
-
-    Attributes:
-        threshold: Least similarity.
-        below: Near duplicates that are less similar to their keeper.
-        likely: How many of them would be kept; between `low` and `high` in 95 % of all samples.
-        low: Lower end of the interval.
-        high: Upper end of the interval.
-    """
-
-    threshold: float
-    below: int
-    likely: float
-    low: float
-    high: float
-
-
-def estimate_effect(
+def estimate_staying(
     groups: Sequence[KeeperGroup], threshold: float, below: int, drawn: float
-) -> ThresholdEffect:
-    """Estimate the effect of a threshold on the whole collection.
+) -> EstimatedCount:
+    """Estimate how many near duplicates of the whole collection would be kept with a threshold.
 
     Args:
         groups: A random sample of groups.
@@ -87,14 +69,14 @@ def estimate_effect(
     counts = counts[counts[:, 0] > 0]
     # Without any group below the threshold nothing can be excluded.
     if not len(counts) or not below:
-        return ThresholdEffect(threshold, below, float(below), 0.0, float(below))
+        return EstimatedCount(float(below), 0.0, float(below))
     share = float(counts[:, 1].sum() / counts[:, 0].sum())
     # One group says nothing about how much groups vary.
     if len(counts) == 1 and drawn < 1:
-        return ThresholdEffect(threshold, below, below * share, 0.0, float(below))
+        return EstimatedCount(below * share, 0.0, float(below))
     residuals = counts[:, 1] - share * counts[:, 0]
     # With the finite population correction: a sample of everything is exact.
     variance = float((residuals**2).sum()) * len(counts) / max(1, len(counts) - 1) * (1 - drawn)
     margin = Z95 * sqrt(variance) / float(counts[:, 0].sum())
     low, high = max(0.0, share - margin), min(1.0, share + margin)
-    return ThresholdEffect(threshold, below, below * share, below * low, below * high)
+    return EstimatedCount(below * share, below * low, below * high)

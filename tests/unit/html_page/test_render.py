@@ -55,8 +55,6 @@ def page_of(pairs: Sequence[ShownPair], name: str = "shop.pages") -> PageContent
     record = ShownRecord('"keeper"', 9, [("title", name)])
     return PageContents(
         source=name,
-        target="shop.unique",
-        run="20260101T000000-abcd",
         is_done=False,
         facts=[("source", name)],
         counts=Counts(70, 10, 20, {"empty": 3}, {}),

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from bson import encode
 
+from dedup_job.commands.compare_numbers_in_pairs import NearPairs, NumberDifferences
 from dedup_job.records import UNIQUE, Action, Batch, KeeperMatch, Plan, Verdict
-from dedup_job.report.number_differences_in_pairs import NearPairs, NumberDifferences
 from dedup_job.report.sampled_pairs_and_groups import DuplicatePair
 
 FIRST, SECOND = encode({"_id": 1}), encode({"_id": 2})
