@@ -117,29 +117,15 @@ class Fingerprints:
         """Concatenate the rows of all parts."""
         return cls(
             reasons=[reason for part in parts for reason in part.reasons],
-            bits=np.concatenate([part.bits for part in parts]),
-            has_fingerprint=np.concatenate([part.has_fingerprint for part in parts]),
-            keys=np.concatenate([part.keys for part in parts]),
-            digests=np.concatenate([part.digests for part in parts]),
-            hashes=np.concatenate([part.hashes for part in parts]),
             shingles=Ragged.join([part.shingles for part in parts]),
-            partial=np.concatenate([part.partial for part in parts]),
             ranks=_join_ranks(parts),
+            **_join_columns(parts, "hashes", "partial"),
         )
 
     def take(self, rows: Sequence[int]) -> Fingerprints:
         """Return these rows, in this order."""
-        return Fingerprints(
-            reasons=[self.reasons[row] for row in rows],
-            bits=self.bits[rows],
-            has_fingerprint=self.has_fingerprint[rows],
-            keys=self.keys[rows],
-            digests=self.digests[rows],
-            hashes=self.hashes[rows],
-            shingles=self.shingles.take(rows),
-            partial=self.partial[rows],
-            ranks=None if self.ranks is None else self.ranks[rows],
-        )
+        reasons, shingles = [self.reasons[row] for row in rows], self.shingles.take(rows)
+        return Fingerprints(reasons=reasons, shingles=shingles, **_take(self, rows, "hashes", "partial"))
 
     @classmethod
     def unchecked(cls, reason: str, words: int, bands: int, raw: bytes) -> Fingerprints:
@@ -154,6 +140,24 @@ class Fingerprints:
             shingles=Ragged.empty(1),
             partial=np.zeros(1, np.bool_),
         )
+
+
+# The columns that fingerprints, plans and the texts of plans have.
+SHARED_COLUMNS = ("bits", "has_fingerprint", "keys", "digests")
+
+
+def _take(
+    table: Fingerprints | Plan | PlanTexts, rows: Sequence[int] | npt.NDArray[np.intp], *more: str
+) -> dict[str, Any]:
+    """Return some rows of the shared columns, the ranks, and more columns, by name."""
+    columns = {name: getattr(table, name)[rows] for name in (*SHARED_COLUMNS, *more)}
+    return {**columns, "ranks": None if table.ranks is None else table.ranks[rows]}
+
+
+def _join_columns(parts: Sequence[Fingerprints] | Sequence[Plan], *more: str) -> dict[str, Any]:
+    """Return the shared columns and more, by name, with the rows of all parts."""
+    names = (*SHARED_COLUMNS, *more)
+    return {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
 
 
 def _join_ranks(parts: Sequence[Fingerprints]) -> npt.NDArray[np.uint64] | None:
@@ -420,12 +424,7 @@ class PlanTexts:
 
     def take(self, rows: npt.NDArray[np.intp]) -> PlanTexts:
         """Return the records in these rows."""
-        columns = {
-            name: getattr(self, name)[rows]
-            for name in ("bits", "has_fingerprint", "keys", "digests", "is_kept")
-        }
-        ranks = None if self.ranks is None else self.ranks[rows]
-        return replace(self, ids=self.ids.take(rows), ranks=ranks, **columns)
+        return PlanTexts(ids=self.ids.take(rows), **_take(self, rows, "is_kept"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -486,12 +485,8 @@ class Plan:
         return cls(
             ids=[raw_id for part in parts for raw_id in part.ids],
             verdicts=[verdict for part in parts for verdict in part.verdicts],
-            bits=np.concatenate([part.bits for part in parts]),
-            has_fingerprint=np.concatenate([part.has_fingerprint for part in parts]),
-            keys=np.concatenate([part.keys for part in parts]),
-            digests=np.concatenate([part.digests for part in parts]),
-            hashes=np.concatenate([part.hashes for part in parts]),
             ranks=np.concatenate(ranks) if ranks else None,
+            **_join_columns(parts, "hashes"),
         )
 
     def part(self, start: int, stop: int) -> Plan:
@@ -505,13 +500,8 @@ class Plan:
 
     def take(self, rows: Sequence[int]) -> Plan:
         """Return the plan of the records in these rows."""
-        columns = {
-            name: getattr(self, name)[rows]
-            for name in ("bits", "has_fingerprint", "keys", "digests", "hashes")
-        }
         ids, verdicts = [self.ids[row] for row in rows], [self.verdicts[row] for row in rows]
-        ranks = None if self.ranks is None else self.ranks[rows]
-        return replace(self, ids=ids, verdicts=verdicts, ranks=ranks, **columns)
+        return replace(self, ids=ids, verdicts=verdicts, **_take(self, rows, "hashes"))
 
     def rows(self, *actions: Action) -> list[int]:
         """Return the rows whose verdict has one of these actions."""
@@ -523,15 +513,7 @@ class Plan:
         rows = np.flatnonzero(self.digests.any(axis=1))
         is_kept = np.array([verdict.action is Action.UNIQUE for verdict in self.verdicts], np.bool_)
         ids = RawIds.of(self.ids[row] for row in rows.tolist())
-        return PlanTexts(
-            ids,
-            self.bits[rows],
-            self.has_fingerprint[rows],
-            self.keys[rows],
-            self.digests[rows],
-            is_kept[rows],
-            None if self.ranks is None else self.ranks[rows],
-        )
+        return PlanTexts(ids=ids, is_kept=is_kept[rows], **_take(self, rows))
 
     def without(self, failed: Mapping[int, Verdict], gone: Iterable[bytes] = ()) -> Plan:
         """Give some rows another verdict, and promote duplicates that were dropped because of these rows.

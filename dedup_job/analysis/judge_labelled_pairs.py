@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -246,11 +247,6 @@ class JudgedPair:
     similarity: float
     unchecked: str = ""
 
-    @property
-    def score(self) -> Score:
-        """The score of this pair alone."""
-        return Score.of(self.pair.same, self.found)
-
     def as_json(self) -> dict[str, Any]:
         """Return the pair as JSON values."""
         return {
@@ -274,7 +270,8 @@ class Evaluation:
     @property
     def score(self) -> Score:
         """The score of all pairs."""
-        return sum((pair.score for pair in self.judged), Score())
+        counts = Counter((judged.pair.same, judged.found) for judged in self.judged)
+        return Score(counts[True, True], counts[False, True], counts[True, False], counts[False, False])
 
     @property
     def false_alarms(self) -> list[JudgedPair]:

@@ -69,24 +69,6 @@ class Score:
     misses: int = 0
     rejections: int = 0
 
-    def __add__(self, other: Score) -> Score:
-        return Score(
-            self.hits + other.hits,
-            self.false_alarms + other.false_alarms,
-            self.misses + other.misses,
-            self.rejections + other.rejections,
-        )
-
-    @classmethod
-    def of(cls, same: bool, found: bool) -> Score:
-        """Count one pair."""
-        return cls(
-            hits=int(same and found),
-            false_alarms=int(found and not same),
-            misses=int(same and not found),
-            rejections=int(not same and not found),
-        )
-
     @property
     def pairs(self) -> int:
         """All pairs."""

@@ -132,8 +132,11 @@ def judged(line: int, same: bool, found: bool, similarity: float = 0.5, **more: 
 
 
 def test_an_evaluation_counts_every_pair() -> None:
-    pairs = [judged(1, True, True), judged(2, True, False), judged(3, False, True), judged(4, False, False)]
-    assert Evaluation(SETTING, "ab" * 32, pairs).score == Score(1, 1, 1, 1)
+    kinds = [(True, True)] + [(False, True)] * 2 + [(True, False)] * 3 + [(False, False)] * 4
+    pairs = [judged(line, same, found) for line, (same, found) in enumerate(kinds)]
+    assert Evaluation(SETTING, "ab" * 32, pairs).score == Score(
+        hits=1, false_alarms=2, misses=3, rejections=4
+    )
 
 
 def test_the_strangest_errors_come_first_and_ten_are_shown() -> None:

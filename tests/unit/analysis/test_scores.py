@@ -83,26 +83,6 @@ def test_the_interval_of_f1_is_carried_over_from_hits_among_hits_and_errors() ->
     assert (f1.low, f1.high) == tuple(2 * end / (1 + end) for end in (share.low, share.high))  # type: ignore[operator]
 
 
-@pytest.mark.parametrize(
-    ("same", "found", "expected"),
-    [
-        (True, True, Score(hits=1)),
-        (False, True, Score(false_alarms=1)),
-        (True, False, Score(misses=1)),
-        (False, False, Score(rejections=1)),
-    ],
-)
-def test_a_pair_counts_once(same: bool, found: bool, expected: Score) -> None:
-    assert Score.of(same, found) == expected
-
-
-@given(SCORES, SCORES)
-def test_scores_add_up(one: Score, other: Score) -> None:
-    both = one + other
-    assert both.pairs == one.pairs + other.pairs
-    assert (both.hits, both.false_alarms) == (one.hits + other.hits, one.false_alarms + other.false_alarms)
-    assert (both.misses, both.rejections) == (one.misses + other.misses, one.rejections + other.rejections)
-
 
 def test_settings_can_be_pasted_into_a_configuration_file() -> None:
     matching = Matching(radius=2, bands=10, rows=5, band_radius=12, min_similarity=0.75)
