@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -50,37 +49,16 @@ class OutdatedDecisions:
         again: Records to decide again: the text changed, the record vanished, its keeper did, the target
             refused it and may accept it now, or the job failed on it.
         renewed: Rows to update, by plan: the record changed, and its text did not.
-        changed: Number of records whose text changed.
-        handed_on: Number of records whose keeper changed or vanished.
-        refused: Number of records that the target refused and the source still has.
-        failed: Number of records that were copied without being compared because the job failed on them.
-        vanished: Number of vanished records, by whether they are in the target.
-        occupied: Number of records that the target refused, and would refuse again: it still has another
-            record with the `_id`.
+        due: The numbers of records, by kind.
     """
 
     fence: int | None
     again: EarlierDecisions = field(default_factory=EarlierDecisions)
     renewed: dict[PlanId, npt.NDArray[np.uint32]] = field(default_factory=dict)
-    changed: int = 0
-    handed_on: int = 0
-    refused: int = 0
-    failed: int = 0
-    vanished: Counter[bool] = field(default_factory=Counter)
-    occupied: int = 0
+    due: OutdatedCounts = field(default_factory=OutdatedCounts)
 
     def __bool__(self) -> bool:
         return bool(self.again or self.renewed)
-
-    @property
-    def due(self) -> OutdatedCounts:
-        """The number of records to process, by kind."""
-        renewed = sum(map(len, self.renewed.values()))
-        vanished = self.vanished
-        again = self.changed, self.handed_on, self.refused, self.failed
-        return OutdatedCounts(
-            renewed, *again, kept=vanished[True], others=vanished[False], occupied=self.occupied
-        )
 
     @property
     def in_order(self) -> tuple[Iterator[list[bytes]], Iterator[list[bytes]]]:
@@ -202,12 +180,15 @@ class OutdatedScan:
         outdated.again.add(earlier, moved)
         if renewed := sorted(same - handed_on):
             outdated.renewed[stored.id] = np.array(renewed, np.uint32)
-        outdated.changed += len(changed)
-        outdated.handed_on += len(handed_on)
-        outdated.refused += len(refused)
-        outdated.failed += len(failed)
-        outdated.occupied += len(occupied)
-        outdated.vanished.update(earlier[plan.ids[row]].copy is not None for row in vanished)
+        due, copied = outdated.due, sum(earlier[plan.ids[row]].copy is not None for row in vanished)
+        due.renewed += len(renewed)
+        due.changed += len(changed)
+        due.handed_on += len(handed_on)
+        due.refused += len(refused)
+        due.failed += len(failed)
+        due.occupied += len(occupied)
+        due.kept += copied
+        due.others += len(vanished) - copied
 
     def _rows_occupied(self, plan: Plan, rows: Iterable[int]) -> set[int]:
         """Return the refused rows whose `_id` another record in the target still has."""
@@ -253,22 +234,23 @@ class OutdatedScan:
         }
         same = set[int]()
         for records in self.context.source.fetch(list(by_text)):
-            prints = self.engine.fingerprint([*records.values()])
-            for place, (raw_id, digest) in enumerate(zip(records, prints.digests, strict=True)):
-                row = by_text.get(raw_id)
-                # A digest of zeros means "no text".
-                if row is None or not digest.any() or (digest != plan.digests[row]).any():
-                    continue
-                if _have_same_rank(prints, place, plan, row):
-                    same.add(row)
+            # The server also finds equal ids of another type.
+            found = {by_text[raw_id]: raw for raw_id, raw in records.items() if raw_id in by_text}
+            prints = self.engine.fingerprint([*found.values()])
+            is_same = have_same_text(prints, plan.take([*found]))
+            same.update(row for row, same_text in zip(found, is_same, strict=True) if same_text)
         return same
 
 
-def _have_same_rank(prints: Fingerprints, place: int, plan: Plan, row: int) -> bool:
-    """Return whether a record is as good by `[match] prefer` as when it was judged."""
-    if prints.ranks is None or plan.ranks is None:
-        return True
-    return bool((prints.ranks[place] == plan.ranks[row]).all())
+def have_same_text(prints: Fingerprints, judged: Plan) -> npt.NDArray[np.bool_]:
+    """Return whether n records have the text, and by `[match] prefer` the rank, as they were judged."""
+    # A digest of zeros means "no text".
+    is_same: npt.NDArray[np.bool_] = (prints.digests == judged.digests).all(axis=1) & judged.digests.any(
+        axis=1
+    )
+    if prints.ranks is not None and judged.ranks is not None:
+        is_same &= (prints.ranks == judged.ranks).all(axis=1)
+    return is_same
 
 
 def _earlier_decision(

@@ -11,7 +11,7 @@ from types import MappingProxyType
 import numpy as np
 
 from dedup_job.commands.backfill_and_run import decide
-from dedup_job.commands.outdated_decisions import OutdatedDecisions, SourceComparison
+from dedup_job.commands.outdated_decisions import OutdatedDecisions, SourceComparison, have_same_text
 from dedup_job.errors import LeaseHeld
 from dedup_job.ledger.commit_plans import Ledger
 from dedup_job.ledger.decisions_to_replace_on_disk import PAGE, EarlierDecision
@@ -102,7 +102,7 @@ def guard_vanished(found: SourceComparison, max_share: float, is_noted: bool) ->
     Raises:
         GuardStop: If the share is larger.
     """
-    vanished = found.outdated.vanished.total()
+    vanished = found.outdated.due.kept + found.outdated.due.others
     check_vanished(vanished, found.comparison.records, max_share, WarningList() if is_noted else stop_run)
 
 
@@ -146,7 +146,7 @@ def sync(
         found.seconds + time.monotonic() - started,
         updated,
         refused_before,
-        found.outdated.occupied,
+        found.outdated.due.occupied,
         found.undecided_in_archive,
     )
 
@@ -292,7 +292,8 @@ class UpdateRun:
             rows = {judged.ids[row]: row for row in outdated.tolist()}
             for current in self.context.source.fetch(list(rows)):
                 old = judged.take([rows[raw_id] for raw_id in current if raw_id in rows])
-                old = old.take(self._rows_with_same_text(old, current))
+                prints = self.engine.fingerprint([current[raw_id] for raw_id in old.ids])
+                old = old.take(np.flatnonzero(have_same_text(prints, old)).tolist())
                 raws = [current[raw_id] for raw_id in old.ids]
                 plan = replace(old, hashes=digests(raws))
                 if len(plan):
@@ -342,15 +343,6 @@ class UpdateRun:
         """
         refused = Counts(refused={UNIQUE_INDEX.reason: self.put_off})
         return counts + self.decide_again(self.outdated.again.due_again(), past) - refused
-
-    def _rows_with_same_text(self, plan: Plan, raws: Mapping[bytes, bytes]) -> list[int]:
-        """Return the rows of a plan whose records still have the judged texts."""
-        prints = self.engine.fingerprint([raws[raw_id] for raw_id in plan.ids])
-        is_same = (prints.digests == plan.digests).all(axis=1)
-        if prints.ranks is not None and plan.ranks is not None:
-            is_same &= (prints.ranks == plan.ranks).all(axis=1)
-        same: list[int] = is_same.nonzero()[0].tolist()
-        return same
 
     def _read(self, pages: Iterable[list[bytes]], gone: IdList) -> Iterator[Batch]:
         """Yield the records that are in the source; add the ids of the others to `gone`."""

@@ -104,12 +104,12 @@ class ChangesResult:
         return "\n".join([*lines, f"  {self.seconds:,.1f} s"])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class OutdatedCounts:
     """Numbers of outdated records.
 
     Attributes:
-        renewed: Records that changed, but not in their text.
+        renewed: Records that changed, but not in their text: their verdict stays.
         changed: Records whose text changed, or whose decision is about another text.
         handed_on: Records that were dropped for a record that changed or vanished.
         refused: Records that the target refused, and may accept now.
@@ -121,13 +121,13 @@ class OutdatedCounts:
         undecided_in_archive: Records that are only in the archive of `sweep`, and never decided.
     """
 
-    renewed: int
-    changed: int
-    handed_on: int
-    refused: int
-    failed: int
-    kept: int
-    others: int
+    renewed: int = 0
+    changed: int = 0
+    handed_on: int = 0
+    refused: int = 0
+    failed: int = 0
+    kept: int = 0
+    others: int = 0
     occupied: int = 0
     undecided: int = 0
     undecided_in_archive: int = 0

@@ -83,7 +83,6 @@ def test_the_interval_of_f1_is_carried_over_from_hits_among_hits_and_errors() ->
     assert (f1.low, f1.high) == tuple(2 * end / (1 + end) for end in (share.low, share.high))  # type: ignore[operator]
 
 
-
 def test_settings_can_be_pasted_into_a_configuration_file() -> None:
     matching = Matching(radius=2, bands=10, rows=5, band_radius=12, min_similarity=0.75)
     table = tomllib.loads(TunedSettings.of(matching).as_toml())
