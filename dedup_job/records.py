@@ -118,7 +118,6 @@ class Fingerprints:
         return cls(
             reasons=[reason for part in parts for reason in part.reasons],
             shingles=Ragged.join([part.shingles for part in parts]),
-            ranks=_join_ranks(parts),
             **_join_columns(parts, "hashes", "partial"),
         )
 
@@ -128,8 +127,8 @@ class Fingerprints:
         return Fingerprints(reasons=reasons, shingles=shingles, **_take(self, rows, "hashes", "partial"))
 
     @classmethod
-    def unchecked(cls, reason: str, words: int, bands: int, raw: bytes) -> Fingerprints:
-        """Return the row of one record that could not be fingerprinted."""
+    def unchecked(cls, reason: str, words: int, bands: int, rules: int, raw: bytes) -> Fingerprints:
+        """Return the row of one record that could not be fingerprinted, with the least ranks."""
         return cls(
             reasons=[reason],
             bits=np.zeros((1, words), np.uint64),
@@ -139,6 +138,7 @@ class Fingerprints:
             hashes=digests([raw]),
             shingles=Ragged.empty(1),
             partial=np.zeros(1, np.bool_),
+            ranks=np.zeros((1, rules), np.uint64) if rules else None,
         )
 
 
@@ -155,18 +155,11 @@ def _take(
 
 
 def _join_columns(parts: Sequence[Fingerprints] | Sequence[Plan], *more: str) -> dict[str, Any]:
-    """Return the shared columns and more, by name, with the rows of all parts."""
+    """Return the shared columns, the ranks, and more columns, by name, with the rows of all parts."""
     names = (*SHARED_COLUMNS, *more)
-    return {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-
-
-def _join_ranks(parts: Sequence[Fingerprints]) -> npt.NDArray[np.uint64] | None:
-    """Return the ranks of all parts; a part without ranks, of records without a text, gets zeros."""
-    rules = max((part.ranks.shape[1] for part in parts if part.ranks is not None), default=0)
-    if not rules:
-        return None
-    ranks = [np.zeros((len(part), rules), np.uint64) if part.ranks is None else part.ranks for part in parts]
-    return np.concatenate(ranks)
+    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    ranks = [part.ranks for part in parts if part.ranks is not None]
+    return {**columns, "ranks": np.concatenate(ranks) if ranks else None}
 
 
 class Action(IntEnum):
@@ -481,11 +474,9 @@ class Plan:
     @classmethod
     def join(cls, parts: Sequence[Plan]) -> Plan:
         """Concatenate the rows of all parts, at least one; `displaced` is left empty."""
-        ranks = [part.ranks for part in parts if part.ranks is not None]
         return cls(
             ids=[raw_id for part in parts for raw_id in part.ids],
             verdicts=[verdict for part in parts for verdict in part.verdicts],
-            ranks=np.concatenate(ranks) if ranks else None,
             **_join_columns(parts, "hashes"),
         )
 

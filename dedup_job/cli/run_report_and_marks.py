@@ -14,7 +14,7 @@ from dedup_job.errors import StorageFull
 
 if TYPE_CHECKING:
     from dedup_job.pipeline.command_context import Context
-    from dedup_job.records import Batch, Plan
+    from dedup_job.records import Plan
     from dedup_job.report.run_summary import RunSummary
 
 log = logging.getLogger("dedup_job")
@@ -58,14 +58,14 @@ class ReportedRun:
         if self._pairs:
             self._pairs.__exit__(kind, error, traceback)
 
-    def observe(self, batch: Batch, plan: Plan) -> None:
+    def observe(self, plan: Plan) -> None:
         """Collect samples from a batch and its plan, and write its pairs."""
         from dedup_job.report.sampled_pairs_and_groups import pair_rows
 
-        self._evidence.observe(batch, plan)
-        self._near.observe(batch, plan)
+        self._evidence.observe(plan)
+        self._near.observe(plan)
         if self._page:
-            self._page.observe(batch, plan)
+            self._page.observe(plan)
         if self._pairs:
             self._pairs.write(pair_rows(plan, self._pairs.show_id))
 

@@ -17,7 +17,6 @@ from dedup_job.ledger.run_history import RunId
 from dedup_job.ledger.settings_fit_ledger import Consent
 from dedup_job.mongo.ids import IdSet
 from dedup_job.mongo.pages import Window, prefetch
-from dedup_job.pipeline import job
 from dedup_job.pipeline.command_context import Context
 from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
 from dedup_job.pipeline.guards import Guards, WarningList, stop_run
@@ -31,7 +30,7 @@ from dedup_job.pipeline.prior_decisions_and_source_scan import (
 from dedup_job.pipeline.replace_keepers_in_ledger import (
     LedgerDecisions,
     check_rights_to_replace,
-    start_replacement,
+    choose_decider,
 )
 from dedup_job.pipeline.skip_restored_and_long_ids import skip_records
 from dedup_job.records import ADOPT, UNIQUE, Action, Batch, Counts, Plan, Verdict
@@ -50,7 +49,7 @@ def decide(
     Args:
         context: The open connections.
         mode: "backfill", "run" or "sync".
-        observe: Called with each batch and its final plan.
+        observe: Called with each final plan.
         consent: Changes of filter or collections, and guards, that a person has accepted.
         expected: About how many records will be decided, for `status`; None if unknown.
 
@@ -76,7 +75,7 @@ def decide(
         past = PriorDecisions.read(context, ledger, head, keepers, context.window(mode, head))
         past = past.with_references(context, engine, partial(ledger.keep_references, target=target))
         store = LedgerDecisions(ledger, target)
-        replacement = start_replacement(context, engine, past, target, store, head.next)
+        decider = choose_decider(context, engine, past, target, store, head.next)
 
         ledger.begin_deciding(expected)
 
@@ -86,14 +85,10 @@ def decide(
                 return ledger.commit(plan, raws, target, mode)
 
             batches = guards.watch(past.fingerprint(engine, source.batches(window)))
-            if replacement is not None:
-                return replacement.decide_batches(batches, commit, observe)
-            return job.run(
-                job.Job(batches, context.recipe.matching, keepers, target, commit, observe, past.adopted)
-            )
+            return decider.decide_batches(batches, commit, observe)
 
         counts, is_full = SourceScan(context, ledger, head, mode, looked)(past.window, decide_window)
-        replaced = replacement.settle() if replacement is not None else None
+        replaced = decider.settle()
         warn_missing_keepers(keepers, warnings)
         ledger.store_scan(looked, newest, is_full)
         report = RunSummary(
@@ -124,7 +119,7 @@ def adopt(context: Context, observe: Observe, consent: Consent = Consent()) -> R
 
     Args:
         context: The open connections.
-        observe: Called with each batch and its plan.
+        observe: Called with each plan.
         consent: Changes that a person has accepted.
 
     Returns:
@@ -140,7 +135,7 @@ def adopt(context: Context, observe: Observe, consent: Consent = Consent()) -> R
         target = context.target.without_inserts()
         for batch, plan in plan_adoption(context, engine, ledger, head):
             commit_in_parts(plan, batch.raws, lambda plan, raws: ledger.commit(plan, raws, target))
-            observe(batch, plan)
+            observe(plan)
             counts += plan.counts
         ledger.store_adoption(False)
         seconds = time.monotonic() - started

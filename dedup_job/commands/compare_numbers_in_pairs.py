@@ -11,7 +11,7 @@ from dedup_job.commands.record_lookup import fetch_duplicates, fetch_keepers
 from dedup_job.errors import DedupError
 from dedup_job.fingerprint.shingles import NUMBER_PATTERN, comparable_text
 from dedup_job.pipeline.command_context import Context
-from dedup_job.records import Batch, Counts, Plan, chunked, digest
+from dedup_job.records import Counts, Plan, chunked, digest
 from dedup_job.report.decision_lines import cut_before_difference
 from dedup_job.report.sampled_pairs_and_groups import (
     PAIRS_AT_ONCE,
@@ -36,12 +36,12 @@ log = logging.getLogger("dedup_job")
 
 
 class NearPairs(Reservoir[DuplicatePair]):
-    """A uniform sample of the near duplicates of a run; call `observe` with each batch and its plan."""
+    """A uniform sample of the near duplicates of a run; call `observe` with each plan."""
 
     def __init__(self, most: int = COMPARED) -> None:
         super().__init__(most)
 
-    def observe(self, _: Batch, plan: Plan) -> None:
+    def observe(self, plan: Plan) -> None:
         """Draw from the near duplicates of one batch."""
         for raw_id, verdict in zip(plan.ids, plan.verdicts, strict=True):
             if verdict.match is not None and verdict.reason == "near":

@@ -22,7 +22,6 @@ from dedup_job.ledger.settings_fit_ledger import Consent
 from dedup_job.mongo.pages import Window
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import ReadOnlyTarget, Target
-from dedup_job.pipeline import job
 from dedup_job.pipeline.command_context import Context, find_head, first_records
 from dedup_job.pipeline.decide_again_queue import AT_ONCE, DroppedRecord, LeavingRecord
 from dedup_job.pipeline.guards import Guards, InterruptedCounts, WarningList
@@ -33,7 +32,7 @@ from dedup_job.pipeline.prior_decisions_and_source_scan import (
     interrupted_runs,
     warn_missing_keepers,
 )
-from dedup_job.pipeline.replace_keepers_in_ledger import start_replacement
+from dedup_job.pipeline.replace_keepers_in_ledger import choose_decider
 from dedup_job.records import (
     BACKFILL,
     COPYING_ACTIONS,
@@ -188,7 +187,7 @@ def dry_run(
     Args:
         context: The open connections.
         options: The mode, the limit and accepted changes.
-        observe: Called with each batch and its plan.
+        observe: Called with each plan.
         advance: Called with the number of records that would be adopted since the last call.
 
     Raises:
@@ -219,25 +218,21 @@ def dry_run(
         first_number = head.next if head else 0
         blank = context.recipe.unchecked("", b"")
         store = DryRunDecisions(reader if head else None, first_number, target.accept, blank)
-        replacement = start_replacement(context, engine, past, target, store, first_number)
+        decider = choose_decider(context, engine, past, target, store, first_number)
         past = past.with_references(context, engine, lambda plan, raws: plan)
 
         def decide_window(window: Window, _: str) -> Counts:
             def accept(plan: Plan, raws: Sequence[bytes]) -> Plan:
                 guards.check(plan)
-                return store.commit(plan) if replacement is not None else target.accept(plan)
+                return store.commit(plan) if context.recipe.matching.prefer else target.accept(plan)
 
             records = first_records(context.source.batches(window), options.limit)
             batches = guards.watch(past.fingerprint(engine, records))
-            if replacement is not None:
-                return replacement.decide_batches(batches, accept, observe)
-            return job.run(
-                job.Job(batches, context.recipe.matching, keepers, target, accept, observe, past.adopted)
-            )
+            return decider.decide_batches(batches, accept, observe)
 
         looked, _ = context.source.begin_scan()
         counts, _ = SourceScan(context, reader, head, mode, looked)(past.window, decide_window)
-        replaced = replacement.settle() if replacement is not None else None
+        replaced = decider.settle()
         warn_missing_keepers(keepers, warnings)
     return RunSummary(
         RunId.new(mode).name,

@@ -13,7 +13,7 @@ from dedup_job.ledger.settings_fit_ledger import check_fits, no_decisions_error
 from dedup_job.pasteable_command import command_line
 from dedup_job.pipeline.command_context import Context
 from dedup_job.pipeline.job import Observe
-from dedup_job.records import REFERENCE, Batch, Counts
+from dedup_job.records import REFERENCE, Counts
 from dedup_job.report.run_summary import RunSummary
 
 RUNS_AT_ONCE = 100
@@ -68,7 +68,7 @@ def report_run(context: Context, run: str, observe: Observe) -> RunSummary:
     Args:
         context: The open connections.
         run: Name of the run.
-        observe: Called with each batch and its plan, in the order of decision; the batches hold ids only.
+        observe: Called with each plan, in the order of decision; the batches hold ids only.
 
     Raises:
         ConfigError: If there is no ledger yet.
@@ -89,7 +89,7 @@ def report_run(context: Context, run: str, observe: Observe) -> RunSummary:
         if stored.mode == REFERENCE:
             continue
         plan = stored.plan
-        observe(Batch(plan.ids, ()), plan)
+        observe(plan)
         counts += plan.counts
     seconds = row.get("seconds") or 0.0
     return RunSummary(run, row["mode"], counts, seconds, head.digest, context.recipe.about)

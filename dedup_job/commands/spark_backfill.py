@@ -121,7 +121,7 @@ def decide(
 
     Args:
         context: The open connections.
-        observe: Called with each batch and its final plan.
+        observe: Called with each final plan.
         consent: Changes and guards that a person has accepted.
         expected: About how many records will be decided, for `status`; None if unknown.
 

@@ -22,17 +22,16 @@ from dedup_job.ledger.run_history import RunId
 from dedup_job.ledger.settings_fit_ledger import Consent
 from dedup_job.mongo.pages import Window
 from dedup_job.mongo.spilled_id_list import IdList
-from dedup_job.pipeline import job
 from dedup_job.pipeline.command_context import Context, require_head
 from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
 from dedup_job.pipeline.guards import FailureGuard, WarningList, check_vanished, stop_run
-from dedup_job.pipeline.job import Observe
+from dedup_job.pipeline.job import KeepFirst, Observe, commit_in_parts, make_plan
 from dedup_job.pipeline.prior_decisions_and_source_scan import PriorDecisions
-from dedup_job.pipeline.replace_keepers import KeeperReplacement
+from dedup_job.pipeline.replace_keepers import KeepBest
 from dedup_job.pipeline.replace_keepers_in_ledger import (
     LedgerDecisions,
     check_rights_to_replace,
-    start_replacement,
+    choose_decider,
 )
 from dedup_job.records import (
     CONFLICT,
@@ -86,9 +85,7 @@ def _settle_keepers(context: Context, ledger: Ledger, head: Head) -> None:
         keepers = context.keepers(context.target, engine)
         past = PriorDecisions.read(context, ledger, head, keepers, Window())
         store = LedgerDecisions(ledger, context.target)
-        replacement = start_replacement(context, engine, past, context.target, store, head.next)
-        if replacement is not None:
-            replacement.settle()
+        choose_decider(context, engine, past, context.target, store, head.next).settle()
 
 
 def guard_vanished(found: SourceComparison, max_share: float, is_noted: bool) -> None:
@@ -131,7 +128,7 @@ def sync(
     """
     started = time.monotonic()
 
-    def observe(_: Batch, plan: Plan) -> None:
+    def observe(plan: Plan) -> None:
         advance(len(plan))
 
     updated = update(context, found, observe, consent) if found.outdated else None
@@ -179,12 +176,13 @@ def update(
         past = PriorDecisions.read(context, ledger, head, keepers, Window(), found.outdated.texts_of, foreign)
         past = past.with_references(context, engine, partial(ledger.keep_references, target=context.target))
         store = LedgerDecisions(ledger, context.target)
-        updating.replacement = start_replacement(context, engine, past, context.target, store, head.next)
+        decider = choose_decider(context, engine, past, context.target, store, head.next)
         renewed = updating.renew()
-        counts = sum((updating.decide_again(ids, past) for ids in found.outdated.in_order), Counts())
-        counts = updating.try_again(past, counts)
-        if updating.replacement is not None:
-            counts += updating.replacement.settle().own
+        pages = found.outdated.in_order
+        counts = sum((updating.decide_again(ids, past, decider) for ids in pages), Counts())
+        counts = updating.try_again(past, decider, counts)
+        if replaced := decider.settle():
+            counts += replaced.own
         ledger.settle()
         seconds = time.monotonic() - started
         updated = UpdateSummary(
@@ -260,12 +258,11 @@ class UpdateRun:
         ledger: The ledger, with the lease.
         engine: Makes the fingerprints.
         outdated: The outdated decisions.
-        observe: Called with each batch and its final plan.
+        observe: Called with each final plan.
         failures: Stops the run if the job fails on too many records.
         removed: Number of records that have left the target.
         stay: Ids of records that were altered in the target and stay there unchanged.
         put_off: Number of records that the target refused because of a unique index.
-        replacement: Decides the records with `[match] prefer`; None without it.
     """
 
     context: Context
@@ -277,7 +274,6 @@ class UpdateRun:
     removed: int = 0
     stay: IdList = field(default_factory=IdList)
     put_off: int = 0
-    replacement: KeeperReplacement | None = None
 
     def renew(self) -> int:
         """Store the new hashes, and copy the new records, where records changed and their texts did not.
@@ -301,7 +297,7 @@ class UpdateRun:
                     stay = self.ledger.renew(plan, raws, self.context.target, before)
                     renewed += len(plan) - len(stay)
                     self.stay.extend(swapped.add(plan, before, current, stay))
-                    self.observe(Batch(plan.ids, raws), plan)
+                    self.observe(plan)
         if swapped.plans:
             plan, raws, before = swapped.join()
             stay = self.ledger.renew(plan, raws, self.context.target, before)
@@ -309,31 +305,20 @@ class UpdateRun:
             self.stay.extend(stay)
         return renewed
 
-    def decide_again(self, pages: Iterable[list[bytes]], past: PriorDecisions) -> Counts:
+    def decide_again(
+        self, pages: Iterable[list[bytes]], past: PriorDecisions, decider: KeepFirst | KeepBest
+    ) -> Counts:
         """Decide records again, in this order; refuse records that are no longer in the source."""
         gone = IdList()
         batches = past.fingerprint(self.engine, self._read(pages, gone))
-        if self.replacement is not None:
-            counts = self.replacement.decide_batches(batches, self._commit, self.observe)
-        else:
-            counts = job.run(
-                job.Job(
-                    batches,
-                    self.context.recipe.matching,
-                    past.keepers,
-                    self.context.target,
-                    self._commit,
-                    self.observe,
-                    past.adopted,
-                )
-            )
+        counts = decider.decide_batches(batches, self._commit, self.observe)
         for ids in gone.pages(PAGE):
-            plan = job.commit_in_parts(self._plan_of_vanished(ids), [b""] * len(ids), self._commit)
-            self.observe(Batch(ids, ()), plan)
+            plan = commit_in_parts(self._plan_of_vanished(ids), [b""] * len(ids), self._commit)
+            self.observe(plan)
             counts += plan.counts
         return counts
 
-    def try_again(self, past: PriorDecisions, counts: Counts) -> Counts:
+    def try_again(self, past: PriorDecisions, decider: KeepFirst | KeepBest, counts: Counts) -> Counts:
         """Decide records again that the target refused because of a unique index.
 
         The record that had the value may have left the target, or been replaced there, in the meantime.
@@ -342,7 +327,7 @@ class UpdateRun:
             `counts`, corrected by the new verdicts.
         """
         refused = Counts(refused={UNIQUE_INDEX.reason: self.put_off})
-        return counts + self.decide_again(self.outdated.again.due_again(), past) - refused
+        return counts + self.decide_again(self.outdated.again.due_again(), past, decider) - refused
 
     def _read(self, pages: Iterable[list[bytes]], gone: IdList) -> Iterator[Batch]:
         """Yield the records that are in the source; add the ids of the others to `gone`."""
@@ -377,9 +362,7 @@ class UpdateRun:
         """Return a plan that refuses vanished records; without fingerprints, so they match nothing."""
         blank = self.context.recipe.unchecked(VANISHED.reason, b"")
         prints = Fingerprints.join([blank] * len(ids))
-        if self.replacement is not None:
-            prints = replace(prints, ranks=self.replacement.no_ranks(len(ids)))
-        plan = job.make_plan(Batch(ids, ()), prints, [VANISHED] * len(ids))
+        plan = make_plan(Batch(ids, ()), prints, [VANISHED] * len(ids))
         return replace(plan, hashes=prints.digests)
 
 

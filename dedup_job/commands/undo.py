@@ -12,7 +12,7 @@ from dedup_job.ledger.undo_run import UndoRun, check_newest, check_not_promoted,
 from dedup_job.pasteable_command import command_line
 from dedup_job.pipeline.command_context import Context
 from dedup_job.pipeline.job import Observe
-from dedup_job.records import ADOPT, OUTSIDE_SOURCE, RENEW, Batch, Counts
+from dedup_job.records import ADOPT, OUTSIDE_SOURCE, RENEW, Counts
 from dedup_job.report.undo_and_restore_results import UndoPreview, UndoResult
 
 
@@ -40,7 +40,7 @@ def undo(context: Context, run: str, observe: Observe) -> UndoResult:
             context.marks,
             context.archive_of(ledger.current_head),
         )
-        done = undo_run.undo(run, lambda plan: observe(Batch(plan.ids, ()), plan))
+        done = undo_run.undo(run, observe)
         undone = UndoResult(
             this.name,
             run,

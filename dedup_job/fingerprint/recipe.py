@@ -157,7 +157,8 @@ class Recipe:
 
     def unchecked(self, reason: str, raw: bytes) -> Fingerprints:
         """Return the fingerprints of one record that could not be processed, with this reason."""
-        return Fingerprints.unchecked(reason, self.bits // 64, self.matching.bands, raw)
+        rules = len(self.matching.prefer)
+        return Fingerprints.unchecked(reason, self.bits // 64, self.matching.bands, rules, raw)
 
     @property
     def group_words(self) -> int:

@@ -29,7 +29,7 @@ from dedup_job.html_page.reread_samples import RecordReader, RereadPair, RereadR
 from dedup_job.html_page.threshold_effect import estimate_staying
 from dedup_job.mongo.ids import extended
 from dedup_job.pipeline.command_context import Context
-from dedup_job.records import Batch, Plan
+from dedup_job.records import Plan
 from dedup_job.report.differences import cut_excerpt, diff_texts
 from dedup_job.report.output_files import check_file, replace_file
 from dedup_job.report.run_summary import RunSummary
@@ -79,9 +79,9 @@ class Page:
         self._file = file
         check_file(file, "--html")
 
-    def observe(self, batch: Batch, plan: Plan) -> None:
+    def observe(self, plan: Plan) -> None:
         """Collect samples from a batch and its plan."""
-        self._collected.observe(batch, plan)
+        self._collected.observe(plan)
 
     def write(
         self, context: Context, done: RunSummary, is_done: bool, steps: Sequence[NextStep] = ()

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.html_page.page_data import CollectionStretch
-from dedup_job.records import Action, Batch, Counts, Plan, digest
+from dedup_job.records import Action, Counts, Plan, digest
 from dedup_job.report.sampled_pairs_and_groups import DuplicatePair, LargestGroups, Reservoir
 
 # Number of hash values.
@@ -173,7 +173,7 @@ def _time_of(raw_id: bytes) -> int:
 
 
 class PageSamples:
-    """Counters over all records, and samples of them; call `observe` with each batch and its plan.
+    """Counters over all records, and samples of them; call `observe` with each plan.
 
     Attributes:
         largest: The largest groups.
@@ -199,7 +199,7 @@ class PageSamples:
         self.kept: Reservoir[bytes] = Reservoir(SAMPLE_SIZE)
         self.groups = GroupReservoir(SAMPLED_MEMBERS, MEMBERS_OF_ONE_GROUP)
 
-    def observe(self, _: Batch, plan: Plan) -> None:
+    def observe(self, plan: Plan) -> None:
         """Count and sample the verdicts of one batch."""
         self.counts += plan.counts
         is_dropped = np.array([verdict.match is not None for verdict in plan.verdicts], np.bool_)

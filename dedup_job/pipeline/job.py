@@ -36,11 +36,17 @@ from dedup_job.records import (
     RawIds,
     Verdict,
 )
+from dedup_job.report.run_summary import ReplacementCounts
 
 log = logging.getLogger("dedup_job")
 
-Observe = Callable[[Batch, Plan], object]
-"""Called with each batch and its final plan, for the report."""
+Commit = Callable[[Plan, Sequence[bytes]], Plan]
+"""Applies a plan to its raw records, and returns the plan as applied: records may have been refused.
+
+In a dry run it writes nothing; otherwise the ledger's rows about the plan may be written later.
+"""
+Observe = Callable[[Plan], object]
+"""Called with each final plan, for the report."""
 
 # Bytes of ids and keepers in one plan.  A BSON document has 16 MiB at most, and so has a command that names a
 # plan's ids.
@@ -57,30 +63,6 @@ class KeptRecords(Protocol):
     def conflicting(self, records: Iterable[bytes]) -> set[bytes]:
         """Return the ids of the raw records that differ from the kept record with the same id."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """The inputs of a run.  In a dry run `commit` writes nothing.
-
-    Attributes:
-        batches: The batches to decide, in order, with their fingerprints.
-        matching: What counts as a duplicate.
-        keepers: All records kept so far.
-        target: Where kept records are.
-        commit: Applies a plan to these raw records, and returns the plan as applied: records may have been
-            refused.  The ledger's rows about it may be written later.
-        observe: Called with each batch and its final plan.
-        adopted: Ids that the target had before the job first ran.
-    """
-
-    batches: Iterable[FingerprintedBatch]
-    matching: Matching
-    keepers: Keepers
-    target: KeptRecords
-    commit: Callable[[Plan, Sequence[bytes]], Plan]
-    observe: Observe
-    adopted: IdSet = IdSet()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,24 +90,48 @@ class Decision(NamedTuple):
     relied_on: set[KeeperRef]
 
 
-def run(job: Job) -> Counts:
-    """Decide every batch in turn, and commit its plan before the next one is decided."""
-    counts = Counts()
-    for batch, prints in job.batches:
-        entered = job.keepers.add_texts(RawIds.of(batch.ids), prints)
-        adopted = find_adopted(batch, job.adopted, job.target)
-        decision = decide(batch.ids, prints, entered.texts, job.matching, job.keepers, adopted)
-        # Somebody may have deleted or changed a keeper in the target.  Without it others take its place, and
-        # these must be checked as well.
-        while outdated := find_outdated_keepers(decision.relied_on, job.keepers, job.target, job.adopted):
-            log.debug("keepers missing", extra={"fields": {"keepers": len(outdated)}})
-            job.keepers.mark_missing(outdated)
-            decision = decide(batch.ids, prints, entered.texts, job.matching, job.keepers, adopted)
-        plan = commit_in_parts(make_plan(batch, prints, decision.verdicts), batch.raws, job.commit)
-        add_keepers(plan, entered, prints, job.keepers)
-        job.observe(batch, plan)
-        counts += replace(plan.counts, partial=int(prints.partial.sum()))
-    return counts
+@dataclass(frozen=True, slots=True)
+class KeepFirst:
+    """Decides the batches of a run so that the first of matching records is kept.
+
+    `replace_keepers.KeepBest` has the same methods, and keeps the best.
+
+    Attributes:
+        matching: What counts as a duplicate.
+        keepers: All records kept so far.
+        target: Where kept records are.
+        adopted: Ids that the target had before the job first ran.
+    """
+
+    matching: Matching
+    keepers: Keepers
+    target: KeptRecords
+    adopted: IdSet = IdSet()
+
+    def decide_batches(
+        self, batches: Iterable[FingerprintedBatch], commit: Commit, observe: Observe
+    ) -> Counts:
+        """Decide every batch in turn, and commit its plan before the next one is decided."""
+        keepers, target, counts = self.keepers, self.target, Counts()
+        for batch, prints in batches:
+            entered = keepers.add_texts(RawIds.of(batch.ids), prints)
+            adopted = find_adopted(batch, self.adopted, target)
+            decision = decide(batch.ids, prints, entered.texts, self.matching, keepers, adopted)
+            # Somebody may have deleted or changed a keeper in the target.  Without it others take its place,
+            # and these must be checked as well.
+            while outdated := find_outdated_keepers(decision.relied_on, keepers, target, self.adopted):
+                log.debug("keepers missing", extra={"fields": {"keepers": len(outdated)}})
+                keepers.mark_missing(outdated)
+                decision = decide(batch.ids, prints, entered.texts, self.matching, keepers, adopted)
+            plan = commit_in_parts(make_plan(batch, prints, decision.verdicts), batch.raws, commit)
+            add_keepers(plan, entered, prints, keepers)
+            observe(plan)
+            counts += replace(plan.counts, partial=int(prints.partial.sum()))
+        return counts
+
+    def settle(self) -> ReplacementCounts | None:
+        """Decide nothing again, as no keeper is ever replaced."""
+        return None
 
 
 def find_adopted(batch: Batch, adopted: IdSet, target: KeptRecords) -> AdoptedIds:
@@ -137,9 +143,7 @@ def find_adopted(batch: Batch, adopted: IdSet, target: KeptRecords) -> AdoptedId
     return AdoptedIds(ids, target.conflicting(raws))
 
 
-def commit_in_parts(
-    plan: Plan, raws: Sequence[bytes], commit: Callable[[Plan, Sequence[bytes]], Plan]
-) -> Plan:
+def commit_in_parts(plan: Plan, raws: Sequence[bytes], commit: Commit) -> Plan:
     """Commit a plan, in several parts if it is too large for one document.
 
     If the target refuses a keeper in one part, its duplicates in later parts are promoted as within one part.
@@ -321,8 +325,8 @@ def make_verdicts(
 def observe_all(*observers: Observe) -> Observe:
     """Return an observer that calls these observers in turn."""
 
-    def observe(batch: Batch, plan: Plan) -> None:
+    def observe(plan: Plan) -> None:
         for each in observers:
-            each(batch, plan)
+            each(plan)
 
     return observe

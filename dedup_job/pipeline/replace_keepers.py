@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from dedup_job.fingerprint.preference_ranks import BEST, pack_rank, unpack_ranks
 from dedup_job.fingerprint.recipe import Matching
@@ -30,6 +29,7 @@ from dedup_job.pipeline.decide_again_queue import DroppedRecord, KeptRecord, Lea
 from dedup_job.pipeline.job import (
     PLAN_BYTES,
     AdoptedIds,
+    Commit,
     Decision,
     KeptRecords,
     Observe,
@@ -61,8 +61,6 @@ PAGE = 2_000
 
 NOT_ADOPTED = AdoptedIds()
 
-Commit = Callable[[Plan, Sequence[bytes]], Plan]
-
 log = logging.getLogger("dedup_job")
 
 
@@ -92,7 +90,7 @@ class DecisionStore(Protocol):
 
 
 @dataclass(slots=True)
-class KeeperReplacement:
+class KeepBest:
     """Decides the batches of a run so that the better of two matching records is kept.
 
     Attributes:
@@ -128,11 +126,11 @@ class KeeperReplacement:
     def decide_batches(
         self, batches: Iterable[FingerprintedBatch], commit: Commit, observe: Observe
     ) -> Counts:
-        """Decide every batch in turn, and commit its plan before the next one is decided; see `job.run`."""
+        """Decide every batch in turn, and commit its plan before the next one is decided; see `KeepFirst`."""
         counts = Counts()
         for batch, prints in batches:
-            for some, plan in self._decide(batch, prints, commit):
-                observe(some, plan)
+            for plan in self._decide(batch, prints, commit):
+                observe(plan)
                 counts += plan.counts
             counts += Counts(partial=int(prints.partial.sum()))
         return counts
@@ -154,11 +152,14 @@ class KeeperReplacement:
         self.store.finish()
         return self._counts
 
-    def _decide(self, batch: Batch, prints: Fingerprints, commit: Commit) -> Iterator[tuple[Batch, Plan]]:
-        """Decide a batch, commit its plan, and yield both; in halves if the plan is too large to store."""
+    def _decide(self, batch: Batch, prints: Fingerprints, commit: Commit) -> Iterator[Plan]:
+        """Decide a batch, and yield its plan as committed; in halves if the plan is too large to store."""
         entered = self.keepers.add_texts(RawIds.of(batch.ids), prints)
         adopted = find_adopted(batch, self.adopted, self.target)
-        ranks = self._ranks_of(batch.ids, prints, adopted)
+        assert prints.ranks is not None
+        ranks = prints.ranks.copy()
+        # The target's own records are better than all others.
+        ranks[[raw_id in adopted.ids for raw_id in batch.ids]] = BEST
         prints = replace(prints, ranks=ranks)
         ranked = RankedBatch(batch.ids, prints, ranks, entered.texts)
         decision, displaced = self._decide_ranked(ranked, adopted)
@@ -179,19 +180,7 @@ class KeeperReplacement:
         # Records that took the place of a refused keeper were not compared with worse keepers.
         promoted = [row for row in rows.tolist() if plan.verdicts[row] != UNIQUE]
         self._displace([KeeperRef(int(entered.texts[row]), batch.ids[row]) for row in promoted])
-        yield batch, done
-
-    def no_ranks(self, records: int) -> npt.NDArray[np.uint64]:
-        """Return the ranks of records without a text."""
-        return np.zeros((records, len(self.matching.prefer)), np.uint64)
-
-    def _ranks_of(
-        self, ids: Sequence[bytes], prints: Fingerprints, adopted: AdoptedIds
-    ) -> npt.NDArray[np.uint64]:
-        """Return the ranks of records; the target's own records are better than all others."""
-        ranks = self.no_ranks(len(ids)) if prints.ranks is None else prints.ranks.copy()
-        ranks[[raw_id in adopted.ids for raw_id in ids]] = BEST
-        return ranks
+        yield done
 
     def _decide_ranked(
         self, batch: RankedBatch, adopted: AdoptedIds = NOT_ADOPTED
@@ -265,13 +254,13 @@ class KeeperReplacement:
             return self.store.redecide(plan, raws, [by_id[raw_id] for raw_id in plan.ids])
 
         for batch, prints in self.read(list(by_id)) if by_id else ():
-            for some, plan in self._decide(batch, prints, commit):
-                for raw_id in some.ids:
+            for plan in self._decide(batch, prints, commit):
+                for raw_id in plan.ids:
                     del rest[raw_id]
-                self._count(plan, [_before(by_id[raw_id]) for raw_id in some.ids])
+                self._count(plan, [_before(by_id[raw_id]) for raw_id in plan.ids])
         if rest:
             ids = list(rest)
-            prints = replace(Fingerprints.join([self.blank] * len(ids)), ranks=self.no_ranks(len(ids)))
+            prints = Fingerprints.join([self.blank] * len(ids))
             plan = make_plan(Batch(ids, ()), prints, [VANISHED] * len(ids))
             plan = commit(replace(plan, hashes=prints.digests), [b""] * len(ids))
             self._count(plan, [_before(record) for record in rest.values()])

@@ -1,4 +1,4 @@
-"""Replace keepers by better records (`[match] prefer`): start such a run, and store what it decides."""
+"""Choose what decides a run; store which keepers better records replace (`[match] prefer`)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from dedup_job.mongo.target import Target
 from dedup_job.pipeline.command_context import Context
 from dedup_job.pipeline.decide_again_queue import DroppedRecord, LeavingRecord
 from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
-from dedup_job.pipeline.job import KeptRecords
+from dedup_job.pipeline.job import KeepFirst, KeptRecords
 from dedup_job.pipeline.prior_decisions_and_source_scan import PriorDecisions
-from dedup_job.pipeline.replace_keepers import DecisionStore, KeeperReplacement
+from dedup_job.pipeline.replace_keepers import DecisionStore, KeepBest
 from dedup_job.records import (
     REDECIDE,
     REPLACE,
@@ -40,15 +40,15 @@ def check_rights_to_replace(context: Context) -> None:
         context.target.replace([], now)
 
 
-def start_replacement(
+def choose_decider(
     context: Context,
     engine: FingerprintWorkers,
     past: PriorDecisions,
     target: KeptRecords,
     store: DecisionStore,
     first_number: int,
-) -> KeeperReplacement | None:
-    """Return what decides the batches of a run with `[match] prefer`; None without the setting.
+) -> KeepFirst | KeepBest:
+    """Return what decides the batches of a run: with `[match] prefer` it keeps the best record.
 
     Args:
         context: The open connections.
@@ -60,17 +60,15 @@ def start_replacement(
     """
     matching = context.recipe.matching
     if not matching.prefer:
-        return None
+        return KeepFirst(matching, past.keepers, target, past.adopted)
 
     def read(ids: Sequence[bytes]) -> Iterator[FingerprintedBatch]:
         return past.fingerprint(engine, context.source.records(ids))
 
     blank = context.recipe.unchecked("", b"")
-    replacement = KeeperReplacement(
-        matching, past.keepers, target, past.adopted, store, read, blank, first_number
-    )
-    replacement.add_unsettled(past.unsettled)
-    return replacement
+    decider = KeepBest(matching, past.keepers, target, past.adopted, store, read, blank, first_number)
+    decider.add_unsettled(past.unsettled)
+    return decider
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,9 +36,10 @@ def _without_skipped(batch: Batch, prints: Fingerprints, restored: Collection[by
         return prints
     reasons = [_reason_to_skip(raw_id, raw_id in restored) for raw_id in batch.ids]
     words, bands = prints.bits.shape[1], prints.keys.shape[1]
+    rules = 0 if prints.ranks is None else prints.ranks.shape[1]
     return Fingerprints.join(
         [
-            Fingerprints.unchecked(reason, words, bands, raw) if reason else prints.take([row])
+            Fingerprints.unchecked(reason, words, bands, rules, raw) if reason else prints.take([row])
             for row, (reason, raw) in enumerate(zip(reasons, batch.raws, strict=True))
         ]
     )

@@ -22,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dedup_job.config import Settings
 from dedup_job.errors import ConfigError, LeaseHeld, StorageFull, exit_code_of
-from dedup_job.records import Batch, Counts, Plan
+from dedup_job.records import Counts, Plan
 from dedup_job.report.output_files import check_folder
 from dedup_job.report.progress import RunProgress
 from dedup_job.report.run_summary import LedgerProgress, RunSummary, peak_rss_mb
@@ -200,7 +200,7 @@ class RunningMetrics:
         """Set about how many records the run will decide, and what measures the lag of secondaries."""
         self._expected, self._lag = records, lag
 
-    def observe(self, _: Batch, plan: Plan) -> None:
+    def observe(self, plan: Plan) -> None:
         """Count the records of a batch."""
         now = time.monotonic()
         counts = (self._state.counts if self._state else Counts()) + plan.counts
@@ -323,10 +323,10 @@ class MonitoredRun:
         if self._running is not None:
             self._running.expect(records, lag)
 
-    def observe(self, batch: Batch, plan: Plan) -> None:
+    def observe(self, plan: Plan) -> None:
         """Count the records of a batch for the metrics of the run in progress."""
         if self._running is not None:
-            self._running.observe(batch, plan)
+            self._running.observe(plan)
 
     def done(self, report: RunSummary, progress: LedgerProgress) -> None:
         """Write the metrics of a finished run.

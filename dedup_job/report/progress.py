@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from tqdm import tqdm
 
-from dedup_job.records import Batch, Counts, Plan
+from dedup_job.records import Counts, Plan
 from dedup_job.report.logs import is_interactive
 from dedup_job.report.terminal_text import format_duration
 
@@ -125,7 +125,7 @@ class Progress:
     ) -> None:
         self._bar.close()
 
-    def observe(self, _: Batch, plan: Plan) -> None:
+    def observe(self, plan: Plan) -> None:
         """Count the records of one batch, by verdict."""
         self._counts += plan.counts
         unique, duplicate = self._counts.unique, self._counts.duplicate

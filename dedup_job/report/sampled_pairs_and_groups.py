@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, Generic, TypeVar
 
 from dedup_job.mongo.ids import extended
-from dedup_job.records import Batch, KeeperMatch, Plan, chunked
+from dedup_job.records import KeeperMatch, Plan, chunked
 from dedup_job.report.decision_lines import MAX_SHOWN, cut_before_difference
 from dedup_job.report.table_file import Row
 from dedup_job.report.terminal_text import format_id
@@ -120,7 +120,7 @@ class Evidence:
         self._pairs: list[tuple[int, DuplicatePair]] = []
         self._seen = 0
 
-    def observe(self, _: Batch, plan: Plan) -> None:
+    def observe(self, plan: Plan) -> None:
         """Count and sample the duplicates of one batch."""
         for raw_id, verdict in zip(plan.ids, plan.verdicts, strict=True):
             if verdict.match is not None:

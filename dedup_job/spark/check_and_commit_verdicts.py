@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from dedup_job.fingerprint.preference_ranks import ranks_in
 from dedup_job.mongo.pages import prefetch
+from dedup_job.pipeline.job import Observe
 from dedup_job.records import UNIQUE, Batch, Counts, Plan, digests
 from dedup_job.spark.adjust_planned_verdicts import Deviations, ExpectedRows, Phase, SparkDecision, decide
 
@@ -26,7 +27,7 @@ class CommitJob:
             its text.
         commit: Commits a plan of one phase for these raw records, and returns the plan after refusals by the
             target.
-        observe: Called with each batch and its final plan, for the report.
+        observe: Called with each final plan, for the report.
         deviations: The texts whose keeper is not the planned one, from batches committed before.
         rules: Number of rules in `[match] prefer`.
     """
@@ -35,7 +36,7 @@ class CommitJob:
     records: Callable[[Sequence[bytes]], Iterable[Batch]]
     gone: Callable[[Mapping[bytes, int]], set[bytes]]
     commit: Callable[[Plan, Sequence[bytes], Phase], Plan]
-    observe: Callable[[Batch, Plan], object]
+    observe: Observe
     deviations: Deviations = field(default_factory=Deviations)
     rules: int = 0
 
@@ -102,7 +103,7 @@ def commit_verdicts(job: CommitJob) -> Committed:
         plan = job.commit(plan, batch.raws, phase)
         job.deviations.learn(rows, plan)
         if phase is not Phase.REFERENCE:
-            job.observe(batch, plan)
+            job.observe(plan)
             counts += replace(plan.counts, partial=int((rows.partial & ~is_changed).sum()))
     return Committed(counts, left)
 

@@ -18,7 +18,7 @@ from pymongo import MongoClient
 from dedup_job import config
 from dedup_job.commands.backfill_and_run import decide
 from dedup_job.pipeline.measure_and_limit_memory import family, resident_bytes
-from dedup_job.records import Batch, Plan
+from dedup_job.records import Plan
 from scripts.bench.corpus import Mix, generate
 from scripts.bench.measure import MB, fill, job_commands, mongod_of, row, table
 from scripts.bench.watched_job import WatchedContext
@@ -35,9 +35,9 @@ class Marks:
     decided: int = 0
     others: list[int] = field(default_factory=list)
 
-    def observe(self, batch: Batch, plan: Plan) -> None:
+    def observe(self, plan: Plan) -> None:
         """Count a batch, and measure if the next mark is reached."""
-        before, self.decided = self.decided, self.decided + len(batch)
+        before, self.decided = self.decided, self.decided + len(plan)
         if before // self.every == self.decided // self.every:
             return
         now, index = resident_bytes(os.getpid()) or 0, self.parts.seen.nbytes

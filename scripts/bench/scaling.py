@@ -81,7 +81,7 @@ def parent_alone(settings: Path) -> Parent:
         answers = [pickle.dumps(prints) for _, prints in engine.fingerprint_batches(batches)]
         context.answers = Answers(engine, answers)
         started, busy = perf_counter(), process_time()
-        report = decide(context, "backfill", lambda batch, plan: None)
+        report = decide(context, "backfill", lambda plan: None)
         seconds, cpu = perf_counter() - started, process_time() - busy
     return Parent(report.counts.read / seconds, 1e6 * cpu / report.counts.read)
 

@@ -13,7 +13,7 @@ from dedup_job.index.keeper_of_each_text import Keepers
 from dedup_job.pipeline.command_context import Context, RecordLookup
 from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
 from dedup_job.pipeline.measure_and_limit_memory import family, resident_bytes
-from dedup_job.records import Batch, Plan
+from dedup_job.records import Plan
 from dedup_job.report.run_summary import RunSummary
 from scripts.bench.measure import cpu_seconds, job_commands, mongod_of
 from scripts.dev.local_mongod import Server
@@ -91,8 +91,8 @@ class Watch:
     stretches: list[Stretch] = field(default_factory=list)
     workers: dict[int, float] = field(default_factory=dict)
 
-    def observe(self, batch: Batch, plan: Plan) -> None:
-        before, self.decided = self.decided, self.decided + len(batch)
+    def observe(self, plan: Plan) -> None:
+        before, self.decided = self.decided, self.decided + len(plan)
         if self.last is None:
             self.last = self._mark()
         elif before // self.every < self.decided // self.every:

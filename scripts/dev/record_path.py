@@ -3,7 +3,8 @@
     python scripts/dev/local_mongod.py -- python -m scripts.dev.record_path [--list]
 
 A backfill of some hundred records runs in one process, so that the profiler sees the work of workers, too.
-Counted are functions of the package that are called inside `job.run`, without lambdas and comprehensions.
+Counted are functions of the package that are called inside `KeepFirst.decide_batches`, without lambdas and
+comprehensions.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from pymongo import MongoClient
 import dedup_job
 from dedup_job import config
 from dedup_job.commands import backfill_and_run
-from dedup_job.pipeline import job
 from dedup_job.pipeline.command_context import Context
+from dedup_job.pipeline.job import KeepFirst
 from dedup_job.records import Counts
 from tests.support.inline_engine import without_workers
 
@@ -45,18 +46,17 @@ def main() -> None:
         if event == "call" and is_running.is_set() and is_ours:
             functions[str(Path(code.co_filename).relative_to(PACKAGE))].add(code.co_qualname)
 
-    run = job.run
+    decide_batches = KeepFirst.decide_batches
 
-    def run_profiled(work: job.Job) -> Counts:
+    def decide_profiled(*arguments: Any) -> Counts:
         is_running.set()
         try:
-            return run(work)
+            return decide_batches(*arguments)
         finally:
             is_running.clear()
 
     without_workers(setattr)
-    # The command calls the function through its module.
-    setattr(job, "run", run_profiled)  # noqa: B010
+    setattr(KeepFirst, "decide_batches", decide_profiled)  # noqa: B010
     threading.setprofile(note_call)
     sys.setprofile(note_call)
     with MongoClient[dict[str, Any]](os.environ["DEDUP_SOURCE_URI"]) as client:
@@ -76,7 +76,7 @@ def main() -> None:
             "record_path",
         )
         with Context(settings) as context:
-            backfill_and_run.decide(context, "backfill", lambda batch, plan: None)
+            backfill_and_run.decide(context, "backfill", lambda plan: None)
         sys.setprofile(None)
         client.drop_database(DATABASE)
     print(f"{sum(map(len, functions.values()))} functions in {len(functions)} files")

@@ -161,7 +161,7 @@ def test_older_keepers_are_fetched_for_comparison_when_the_cache_is_small(
     checked = config.check_settings(settings, "test")
     tiny = checked.match.model_copy(update={"cache_mb": 0})
     with Context(checked.model_copy(update={"match": tiny})) as context:
-        decide(context, "backfill", lambda batch, plan: None)
+        decide(context, "backfill", lambda plan: None)
 
     assert small.outcome() == job.outcome()
 

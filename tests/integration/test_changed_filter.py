@@ -36,7 +36,7 @@ def quick(job: Job, monkeypatch: pytest.MonkeyPatch) -> Job:
 
 def refiltered(job: Job, mode: str) -> RunSummary:
     with Context(config.check_settings(job.tables, "test")) as context:
-        return decide(context, mode, lambda batch, plan: None, Consent(filter=True))
+        return decide(context, mode, lambda plan: None, Consent(filter=True))
 
 
 @pytest.mark.parametrize("changed", [EN, "{}"])
@@ -66,7 +66,7 @@ def test_another_filter_is_refused_with_both_and_the_way_on(quick: Job, changed:
 
 def rehearsed(job: Job, consent: Consent = Consent()) -> Any:
     with Context(config.check_settings(job.tables, "test")) as context:
-        return dry_run(context, DryRun(consent=consent), lambda batch, plan: None).counts
+        return dry_run(context, DryRun(consent=consent), lambda plan: None).counts
 
 
 @pytest.mark.parametrize("written", ['{ "lang" : "zh" }', '{"lang":"zh"}'])

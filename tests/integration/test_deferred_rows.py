@@ -17,7 +17,7 @@ from dedup_job.ledger.run_history import RunId
 from dedup_job.mongo.ids import IdSet
 from dedup_job.pipeline.command_context import Context
 from dedup_job.pipeline.job import Observe
-from dedup_job.records import Batch, Plan
+from dedup_job.records import Plan
 from tests.support.command_recorder import Recorder
 from tests.support.job import Job
 from tests.support.kill_in_process import mortal
@@ -32,7 +32,7 @@ def two_plans(job: Job) -> None:
     job.source.insert_many([{"_id": n, "text": TEXT} for n in range(4)])
 
 
-def decide(job: Job, observe: Observe = lambda batch, plan: None) -> None:
+def decide(job: Job, observe: Observe = lambda plan: None) -> None:
     with Context(config.check_settings(job.tables, "test")) as context:
         decide_command(context, "backfill", observe)
 
@@ -44,7 +44,7 @@ def test_it_is_done_while_the_next_plan_is_decided(job: Job, monkeypatch: pytest
         assert is_next.wait(HANG_SECONDS) or stored.id.number
         write(writer, stored, left)
 
-    def observe(batch: Batch, plan: Plan) -> None:
+    def observe(plan: Plan) -> None:
         is_next.set()  # told once a plan is in the index, before the next one is decided
 
     monkeypatch.setattr(RowWriter, "write_plan", waiting)
@@ -99,7 +99,7 @@ def test_a_run_that_breaks_off_while_it_is_done_keeps_the_lease(
 ) -> None:
     may_end = threading.Event()
 
-    def observe(batch: Batch, plan: Plan) -> None:
+    def observe(plan: Plan) -> None:
         raise Unreachable("gone")
 
     with monkeypatch.context() as patched:

@@ -50,7 +50,7 @@ def refusal(job: Job, mode: str = "backfill") -> str:
 
 def adopt(job: Job) -> RunSummary | None:
     with Context(config.check_settings(job.tables, "test")) as context:
-        return adopt_command(context, lambda batch, plan: None)
+        return adopt_command(context, lambda plan: None)
 
 
 def test_a_target_that_others_filled_is_refused_and_left_alone(job: Job) -> None:

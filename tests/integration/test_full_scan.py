@@ -136,7 +136,7 @@ def test_a_rehearsal_looks_where_the_run_will(job: Job, mode: str) -> None:
     job.source.insert_many(aged(range(20, 24), 20))
     looked(job, 8)
     with Context(config.check_settings(job.tables, "test")) as context:
-        counts = dry_run(context, DryRun(mode), lambda batch, plan: None).counts
+        counts = dry_run(context, DryRun(mode), lambda plan: None).counts
 
     assert counts.read == job.decide(mode).counts.read == 4
 

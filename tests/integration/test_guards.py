@@ -101,7 +101,7 @@ def crowded(job: Job, monkeypatch: pytest.MonkeyPatch) -> Job:
 
 def allowed(job: Job, mode: str = "run") -> RunSummary:
     with Context(config.check_settings(job.tables, "test")) as context:
-        return decide(context, mode, lambda batch, plan: None, Consent(allow=True))
+        return decide(context, mode, lambda plan: None, Consent(allow=True))
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_a_dry_run_goes_to_the_end_and_warns(crowded: Job) -> None:
     crowded.set("limits", max_drop_share=0.5, max_group=10)
     before = crowded.hash()
     with Context(config.check_settings(crowded.tables, "test")) as context:
-        report = dry_run(context, DryRun(), lambda batch, plan: None)
+        report = dry_run(context, DryRun(), lambda plan: None)
     assert report.counts.read == 100
     assert ["max_drop_share" in one or "max_group" in one for one in report.warnings] == [True, True]
     assert crowded.hash() == before

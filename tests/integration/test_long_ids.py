@@ -85,7 +85,7 @@ def test_what_a_target_held_before_is_adopted_in_plans_that_fit(job: Job) -> Non
     fill(job, job.target, 1_200)
     job.source.insert_one({"_id": 1, "text": POOL[3]})
     with Context(config.check_settings(job.tables, "test")) as context:
-        adopted = adopt(context, lambda batch, plan: None)
+        adopted = adopt(context, lambda plan: None)
 
     assert adopted is not None
     assert adopted.counts.unique == 1_200

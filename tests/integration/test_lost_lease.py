@@ -46,7 +46,7 @@ def context(job: Job) -> Iterator[Context]:
 
 
 def decide(context: Context) -> None:
-    decide_command(context, "backfill", lambda batch, plan: None)
+    decide_command(context, "backfill", lambda plan: None)
 
 
 def crash(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:

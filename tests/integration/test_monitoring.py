@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dedup_job.records import Batch, Plan
+from dedup_job.records import Plan
 from dedup_job.report.monitoring import RunningMetrics
 from scripts.bench.corpus import generate
 from tests.support.console import Console
@@ -78,8 +78,8 @@ def test_the_metrics_file_is_current_during_a_run(
     seen: list[str] = []
     observe = RunningMetrics.observe
 
-    def observe_and_look(running: RunningMetrics, batch: Batch, plan: Plan) -> None:
-        observe(running, batch, plan)
+    def observe_and_look(running: RunningMetrics, plan: Plan) -> None:
+        observe(running, plan)
         seen.append(file.read_text("utf-8"))
 
     monkeypatch.setattr(RunningMetrics, "observe", observe_and_look)

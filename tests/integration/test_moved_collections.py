@@ -53,7 +53,7 @@ def during(monkeypatch: pytest.MonkeyPatch, kind: str, number: int, action: Acti
 
 def moved(job: Job, mode: str = "run") -> RunSummary:
     with Context(config.check_settings(job.tables, "test")) as context:
-        return decide(context, mode, lambda batch, plan: None, Consent(moved=True))
+        return decide(context, mode, lambda plan: None, Consent(moved=True))
 
 
 def everything(job: Job) -> list[Callable[[], object]]:
@@ -66,7 +66,7 @@ def everything(job: Job) -> list[Callable[[], object]]:
     return [
         lambda: job.decide("run"),
         lambda: job.decide("backfill"),
-        lambda: audited(lambda context: dry_run(context, DryRun(), lambda batch, plan: None)),
+        lambda: audited(lambda context: dry_run(context, DryRun(), lambda plan: None)),
         lambda: audited(lambda context: verify.verify(context, None, lambda _: None)),
         lambda: audited(lambda context: changes(context, False, lambda _: None)),
     ]

@@ -128,7 +128,7 @@ def test_a_report_says_what_the_run_will_do_and_writes_nothing(preferring: Job) 
             job.source.insert_many(some)
         before = job.hash()
         with Context(config.check_settings(job.tables, "test")) as context:
-            forecasts.append(dry_run(context, DryRun(), lambda batch, plan: None))
+            forecasts.append(dry_run(context, DryRun(), lambda plan: None))
         assert job.hash() == before
         done.append(job.decide("run" if some else "backfill"))
 
@@ -185,7 +185,7 @@ def test_records_of_the_target_itself_are_never_replaced(preferring: Job) -> Non
     job.target.insert_one({"_id": "own", "text": text})
     job.source.insert_one({"_id": 1, "text": text + "最后一句"})
     with Context(config.check_settings(job.tables, "test")) as context:
-        adopt(context, lambda batch, plan: None)
+        adopt(context, lambda plan: None)
 
     job.decide("backfill")
 

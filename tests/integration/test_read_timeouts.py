@@ -58,7 +58,7 @@ def test_every_read_of_every_command_has_a_time_limit(job: Job, monkeypatch: pyt
     decide_all(job)
     overtake(job)
     up_to_date(job)
-    in_context(job, lambda context: dry_run(context, DryRun(fresh=True), lambda batch, plan: None))
+    in_context(job, lambda context: dry_run(context, DryRun(fresh=True), lambda plan: None))
     in_context(job, lambda context: estimate(context, 10, lambda number: None))
     in_context(job, status)
     for order in ("id", "similarity"):

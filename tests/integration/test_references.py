@@ -110,7 +110,7 @@ def test_a_dropped_record_names_collection_id_and_similarity(referring: Job) -> 
 def dry_run_counts(job: Job) -> Any:
     before = job.hash()
     with Context(config.check_settings(job.tables, "test")) as context:
-        counts = dry_run(context, DryRun(), lambda batch, plan: None).counts
+        counts = dry_run(context, DryRun(), lambda plan: None).counts
     assert job.hash() == before
     return counts
 

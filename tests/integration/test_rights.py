@@ -110,7 +110,7 @@ def grant(root: MongoClient[dict[str, Any]], privileges: list[Privilege]) -> Non
 
 def rehearse(job: Job) -> int:
     with Context(config.check_settings(job.tables, "test")) as context:
-        return dry_run(context, DryRun(), lambda batch, plan: None).counts.read
+        return dry_run(context, DryRun(), lambda plan: None).counts.read
 
 
 def test_a_backfill_and_a_run_work_with_the_documented_rights(

@@ -83,7 +83,7 @@ def filled(job: Job) -> Job:
 def on_spark(
     job: Job,
     partitions: int = 2,
-    observe: Callable[[Any, Any], None] = lambda batch, plan: None,
+    observe: Callable[[Any], None] = lambda plan: None,
     work: Path | None = None,
 ) -> RunSummary:
     """Let a backfill be decided on two cores of this machine."""
@@ -302,7 +302,7 @@ def test_a_killed_backfill_that_prefers_goes_on(
     other.set("limits", batch_records=20)
     committed = list[bool]()
 
-    def broken_off(batch: Any, plan: Any) -> None:
+    def broken_off(plan: Any) -> None:
         committed.append(any(verdict.match for verdict in plan.verdicts))
         if len(committed) == batches:
             raise KeyboardInterrupt
@@ -374,7 +374,7 @@ def test_a_killed_backfill_goes_on_from_the_last_whole_stage(
     most = len(STAGES)
     committed = 0
 
-    def broken_off(batch: Any, plan: Any) -> None:
+    def broken_off(plan: Any) -> None:
         nonlocal committed
         committed += 1
         if committed == 3:
@@ -397,7 +397,7 @@ def test_a_backfill_that_goes_on_does_not_rely_on_what_was_altered_meanwhile(job
     job.set("limits", batch_records=50)
     job.source.insert_many(chained())  # 50 texts, and their copies in the next batch
 
-    def broken_off(*_: Any) -> None:
+    def broken_off(_: Any) -> None:
         raise KeyboardInterrupt
 
     work = str(job.folder / "work")
@@ -410,7 +410,7 @@ def test_a_backfill_that_goes_on_does_not_rely_on_what_was_altered_meanwhile(job
     job.target.update_one({"_id": altered}, {"$set": {"data": "somebody wrote this over it"}})
     job.source.update_one({"_id": kept[2]}, {"$set": {"more": "what is not compared"}})
     with Context(config.check_settings(job.tables, "test")) as context:
-        counts = spark_backfill.decide(context, lambda batch, plan: None).counts
+        counts = spark_backfill.decide(context, lambda plan: None).counts
     assert counts.read == 50
     later = {row["_id"]: row["keeper"] for row in job.ledger("dropped").find({"_id": {"$gte": 50}})}
     assert later
@@ -427,7 +427,7 @@ def test_what_was_read_before_an_undo_is_read_anew(filled: Job, another_job: Cal
     """The stages of a killed backfill say what the source was then, and all was undecided again since."""
     other = another_job()
 
-    def broken_off(batch: Any, plan: Any) -> None:
+    def broken_off(plan: Any) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -456,7 +456,7 @@ def test_a_killed_backfill_goes_on_after_a_record_was_restored(
     for job in (filled, other):
         job.set("limits", batch_records=40)
 
-    def broken_off(batch: Any, plan: Any) -> None:
+    def broken_off(plan: Any) -> None:
         if other.ledger("dropped").count_documents({}) > 5:
             raise KeyboardInterrupt
 

@@ -464,7 +464,7 @@ def test_adopted_records_stay_as_they_are_and_stand_for_their_copies(job: Job) -
         [{"_id": 1, "text": A}, {"_id": 2, "text": B}, {"_id": 5, "text": A}, {"_id": 6, "text": B}]
     )
     with Context(config.check_settings(job.tables, "test")) as context:
-        adopt(context, lambda batch, plan: None)
+        adopt(context, lambda plan: None)
     job.decide("backfill")
     job.source.update_one({"_id": 1}, {"$set": {"text": D}})
     job.source.delete_one({"_id": 2})

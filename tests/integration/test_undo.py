@@ -285,7 +285,7 @@ def test_an_undo_that_is_killed_at_any_moment_is_ended_by_doing_it_again(
 
 def rehearse(job: Job) -> Counts:
     with Context(config.check_settings(job.tables, "test")) as context:
-        return dry_run(context, DryRun(), lambda batch, plan: None).counts
+        return dry_run(context, DryRun(), lambda plan: None).counts
 
 
 def verify(job: Job) -> None:
@@ -453,7 +453,7 @@ def test_an_undone_backfill_leaves_the_rows_of_the_adoption_before_it(job: Job) 
     job.target.insert_many([{"_id": 1}, *texts(2, 3), {"_id": 3, "text": ""}])
     job.source.insert_many([{"_id": 1}, *texts(2, 4)])
     with Context(config.check_settings(job.tables, "test")) as context:
-        adopt(context, lambda batch, plan: None)
+        adopt(context, lambda plan: None)
     before = state(job)
     assert kinds(job) == []
     run = job.decide("backfill")
@@ -475,7 +475,7 @@ def test_an_adoption_is_undone_like_a_run_and_takes_nothing_out_of_the_target(jo
     job.target.insert_many([*texts(1, 4), {"_id": 4}])
     job.source.insert_many([*texts(1, 2), {"_id": 9, "text": OTHERS[2]}])
     with Context(config.check_settings(job.tables, "test")) as context:
-        adoption = adopt(context, lambda batch, plan: None)
+        adoption = adopt(context, lambda plan: None)
     assert adoption is not None
     run = job.decide("backfill").run
     job.target.delete_one({"_id": 3})
@@ -496,7 +496,7 @@ def test_an_adoption_is_undone_like_a_run_and_takes_nothing_out_of_the_target(jo
     with pytest.raises(ConfigError, match="--adopt"):
         job.decide("backfill")
     with Context(config.check_settings(job.tables, "test")) as context:
-        adopt(context, lambda batch, plan: None)
+        adopt(context, lambda plan: None)
     assert job.decide("backfill").counts.exact == 1
     assert kinds(job) == []
 

@@ -351,7 +351,7 @@ def test_a_record_that_an_election_may_still_undo_is_not_read(
         assert pages.count_documents({}) == RECORDS + 1
 
         with Context(config.check_settings(set_job.tables, "test")) as context:
-            report = dry_run(context, DryRun(), lambda batch, plan: None)
+            report = dry_run(context, DryRun(), lambda plan: None)
 
         assert report.counts.read == RECORDS
     finally:

@@ -175,7 +175,7 @@ def test_a_dry_run_reads_secondaries_too(set_job: Job, monkeypatch: pytest.Monke
     install(monkeypatch, recorder)
     set_job.set("source", read_preference="secondary", max_staleness_seconds=90)
     with Context(config.check_settings(set_job.tables, "test")) as context:
-        assert dry_run(context, DryRun(), lambda batch, plan: None).counts.read == RECORDS // 2
+        assert dry_run(context, DryRun(), lambda plan: None).counts.read == RECORDS // 2
     preferences = [command.get("$readPreference") for name, command in recorder.commands if name == "find"]
     assert {"mode": "secondary", "maxStalenessSeconds": 90} in preferences
 

@@ -14,7 +14,7 @@ from tests.support.job import Job
 
 def rehearsed(job: Job, fresh: bool = False) -> Counts:
     with Context(config.check_settings(job.tables, "test")) as context:
-        return dry_run(context, DryRun(fresh=fresh), lambda batch, plan: None).counts
+        return dry_run(context, DryRun(fresh=fresh), lambda plan: None).counts
 
 
 class Killed(BaseException):

@@ -33,8 +33,8 @@ import dedup_job
 from dedup_job import __main__, config
 from dedup_job.index.keeper_of_each_text import KeeperRefetch, Keepers
 from dedup_job.mongo.ids import id_of
-from dedup_job.pipeline import job
 from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
+from dedup_job.pipeline.job import KeepFirst
 from dedup_job.recipe_from_settings import make_recipe
 from dedup_job.records import Batch
 from scripts.bench.corpus import generate
@@ -156,17 +156,11 @@ def warm_up() -> None:
     recipe = make_recipe(config.check_settings({"source": source, "target": target}, "warm up"))
     raws = [encode(record) for record in generate(60)]
     with FingerprintWorkers(recipe) as engine:
-        work = job.Job(
-            batches=engine.fingerprint_batches(
-                [Batch([id_of(raw) for raw in half], half) for half in (raws[:30], raws[30:])]
-            ),
-            matching=recipe.matching,
-            keepers=Keepers(recipe, 1 << 20, KeeperRefetch(lambda ids: [], engine.fingerprint)),
-            target=EmptyTarget(),
-            commit=lambda plan, raws: plan,
-            observe=lambda batch, plan: None,
+        halves = [Batch([id_of(raw) for raw in half], half) for half in (raws[:30], raws[30:])]
+        keepers = Keepers(recipe, 1 << 20, KeeperRefetch(lambda ids: [], engine.fingerprint))
+        KeepFirst(recipe.matching, keepers, EmptyTarget()).decide_batches(
+            engine.fingerprint_batches(halves), lambda plan, raws: plan, lambda plan: None
         )
-        job.run(work)
 
 
 if __name__ == "__main__":

@@ -96,7 +96,7 @@ class Job:
     def decide(self, mode: str) -> RunSummary:
         settings = config.check_settings(self.tables, "test")
         with Context(settings) as context:
-            return decide(context, mode, lambda batch, plan: None)
+            return decide(context, mode, lambda plan: None)
 
     def verified(self) -> VerifyResult:
         """Return what `verify` says about everything."""

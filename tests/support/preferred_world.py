@@ -20,7 +20,7 @@ from dedup_job.mongo.ids import IdSet
 from dedup_job.native.ragged_and_growing_arrays import Ragged
 from dedup_job.pipeline.decide_again_queue import DroppedRecord, LeavingRecord
 from dedup_job.pipeline.prior_decisions_and_source_scan import UnsettledKeepers
-from dedup_job.pipeline.replace_keepers import KeeperReplacement
+from dedup_job.pipeline.replace_keepers import KeepBest
 from dedup_job.records import (
     REDECIDE,
     REPLACE,
@@ -206,20 +206,20 @@ def run(ledger: Ledger, matching: Matching, batches: Sequence[Sequence[Record]])
             yield batch_of(found)
 
     keepers, unsettled = load(ledger, matching)
-    replacement = KeeperReplacement(
+    decider = KeepBest(
         matching=matching,
         keepers=keepers,
         target=Target(ledger),
         adopted=IdSet(),
         store=ledger,
         read=read,
-        blank=Fingerprints.unchecked("", 1, 1, b""),
+        blank=Fingerprints.unchecked("", 1, 1, len(matching.prefer), b""),
         first_number=len(ledger.plans),
     )
     if unsettled:
-        replacement.add_unsettled(unsettled.records)
-    replacement.decide_batches(map(batch_of, batches), ledger.commit, lambda batch, plan: None)
-    replacement.settle()
+        decider.add_unsettled(unsettled.records)
+    decider.decide_batches(map(batch_of, batches), ledger.commit, lambda plan: None)
+    decider.settle()
 
 
 @dataclass

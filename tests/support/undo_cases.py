@@ -20,7 +20,7 @@ OTHERS = ["".join(chr(Random(50 * n + i).randrange(0x4E00, 0x9000)) for i in ran
 
 def undo(job: Job, run: str) -> UndoResult:
     with Context(config.check_settings(job.tables, "test")) as context:
-        return undo_command(context, run, lambda batch, plan: None)
+        return undo_command(context, run, lambda plan: None)
 
 
 def target_hash(job: Job) -> str | None:

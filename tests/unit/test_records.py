@@ -75,7 +75,7 @@ def test_no_counts_are_the_zero_of_addition(counts: Counts) -> None:
 
 
 def test_joined_fingerprints_keep_every_column_in_order() -> None:
-    parts = [Fingerprints.unchecked(reason, 2, 8, reason.encode()) for reason in ("poison", "other")]
+    parts = [Fingerprints.unchecked(reason, 2, 8, 0, reason.encode()) for reason in ("poison", "other")]
     joined = Fingerprints.join(parts)
     assert list(joined.reasons) == ["poison", "other"]
     assert (joined.bits.shape, joined.has_fingerprint.shape, len(joined.shingles)) == ((2, 2), (2,), 2)
@@ -83,7 +83,7 @@ def test_joined_fingerprints_keep_every_column_in_order() -> None:
 
 
 def test_a_record_that_could_not_be_looked_at_takes_part_in_nothing() -> None:
-    prints = Fingerprints.unchecked("poison", 1, 8, b"raw")
+    prints = Fingerprints.unchecked("poison", 1, 8, 0, b"raw")
     assert not prints.has_fingerprint.any()
     assert not prints.bits.any()
     assert len(prints.shingles[0]) == 0

@@ -5,7 +5,7 @@ import pytest
 from bson import encode
 
 from dedup_job.commands.compare_numbers_in_pairs import NearPairs, NumberDifferences
-from dedup_job.records import UNIQUE, Action, Batch, KeeperMatch, Plan, Verdict
+from dedup_job.records import UNIQUE, Action, KeeperMatch, Plan, Verdict
 from dedup_job.report.sampled_pairs_and_groups import DuplicatePair
 
 FIRST, SECOND = encode({"_id": 1}), encode({"_id": 2})
@@ -19,7 +19,7 @@ def test_only_near_duplicates_are_drawn_and_all_are_counted() -> None:
     ids = [encode({"_id": number}) for number in range(len(verdicts))]
     column = np.zeros((len(ids), 2), np.uint64)
     pairs = NearPairs(2)
-    pairs.observe(Batch(ids, ids), Plan(ids, verdicts, column, column[:, 0] > 0, column, column, column))
+    pairs.observe(Plan(ids, verdicts, column, column[:, 0] > 0, column, column, column))
     assert (pairs.seen, len(pairs.drawn)) == (3, 2)
     assert {pair.reason for pair in pairs.drawn} == {"near"}
 

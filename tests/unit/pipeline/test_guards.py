@@ -30,7 +30,7 @@ def batch(count: int, unchecked: int = 0, nbytes: int = 0) -> tuple[Batch, Finge
     """Records with a title, so many of which have no text where it was looked for."""
     raws = [encode({"_id": n, "title": "secret", "of": {"body": "x" * nbytes}}) for n in range(count)]
     ids = [encode({"_id": n}) for n in range(count)]
-    rows = [Fingerprints.unchecked("missing" if n < unchecked else "", 1, 1, b"") for n in range(count)]
+    rows = [Fingerprints.unchecked("missing" if n < unchecked else "", 1, 1, 0, b"") for n in range(count)]
     return Batch(ids, raws), Fingerprints.join(rows)
 
 

@@ -16,7 +16,7 @@ from dedup_job.index.keeper_of_each_text import KeeperRef, KeeperRefetch, Keeper
 from dedup_job.index.key_map_search import NO_DISTANCE
 from dedup_job.mongo.ids import IdSet
 from dedup_job.native.ragged_and_growing_arrays import Ragged
-from dedup_job.pipeline.job import AdoptedIds, Job, add_keepers, decide, make_plan, run
+from dedup_job.pipeline.job import AdoptedIds, KeepFirst, add_keepers, decide, make_plan
 from dedup_job.records import (
     UNIQUE,
     Action,
@@ -372,15 +372,8 @@ def ran(commit: Callable[[Plan, Sequence[bytes]], Plan]) -> tuple[Counts, list[P
     """Run a job of two batches: a b, a c."""
     world, seen = World(matching(radius=3)), []
     batches = [Batch([b"0", b"1"], [b"a", b"b"]), Batch([b"2", b"3"], [b"a", b"c"])]
-    job = Job(
-        batches=fingerprinted(batches, (A, B, C)),
-        matching=world.matching,
-        keepers=world.keepers,
-        target=Lacking(),
-        commit=commit,
-        observe=lambda _, plan: seen.append(plan),
-    )
-    return run(job), seen
+    decider = KeepFirst(world.matching, world.keepers, Lacking())
+    return decider.decide_batches(fingerprinted(batches, (A, B, C)), commit, seen.append), seen
 
 
 def test_a_run_counts_and_shows_every_plan() -> None:
@@ -410,16 +403,9 @@ def test_keepers_that_are_gone_are_looked_for_until_all_that_stand_are_there() -
 
     batches = [Batch([b"0", b"1"], [b"left", b"right"]), Batch([b"2"], [b"between"])]
     seen: list[Plan] = []
-    run(
-        Job(
-            batches=fingerprinted(batches, (left, right, between)),
-            matching=world.matching,
-            keepers=world.keepers,
-            target=Lacking(absent),
-            commit=lambda plan, _: plan,
-            observe=lambda _, plan: seen.append(plan),
-        )
-    )
+    decider = KeepFirst(world.matching, world.keepers, Lacking(absent))
+    texts = fingerprinted(batches, (left, right, between))
+    decider.decide_batches(texts, lambda plan, _: plan, seen.append)
     assert [ids for ids in asked if ids] == [{b"0"}, {b"1"}]
     assert seen[1].verdicts == [UNIQUE]
 
@@ -470,16 +456,10 @@ class Foreign:
         """Decide so many records of the source at a time, and hold every plan to the promise."""
         ids, raws = [*records(source)], [*records(source).values()]
         batches = [Batch(ids[at : at + size], raws[at : at + size]) for at in range(0, len(ids), size)]
-        job = Job(
-            batches=((batch, self._fingerprint(batch.raws)) for batch in batches),
-            matching=self.matching,
-            keepers=self.keepers,
-            target=self,
-            commit=self._commit,
-            observe=self._observe,
-            adopted=IdSet.of([self.held]),
-        )
-        run(job)
+        self.source = dict(zip(ids, raws, strict=True))
+        decider = KeepFirst(self.matching, self.keepers, self, IdSet.of([self.held]))
+        fingerprinted = ((batch, self._fingerprint(batch.raws)) for batch in batches)
+        decider.decide_batches(fingerprinted, self._commit, self._observe)
 
     def absent(self, ids: Iterable[bytes]) -> set[bytes]:
         return set(ids) - self.target.keys()
@@ -495,13 +475,12 @@ class Foreign:
                 refused[row] = Verdict(Action.REFUSED, "conflict")
         return self._commit(plan.without(refused), raws) if refused else plan
 
-    def _observe(self, batch: Batch, plan: Plan) -> None:
-        own = dict(zip(batch.ids, batch.raws, strict=True))
+    def _observe(self, plan: Plan) -> None:
         for raw_id, verdict in zip(plan.ids, plan.verdicts, strict=True):
             self.verdicts[int(raw_id)] = verdict
             if verdict.match is not None:
                 there = self.target[verdict.match.keeper]
-                assert verdict.reason != "exact" or self._text(there) == self._text(own[raw_id])
+                assert verdict.reason != "exact" or self._text(there) == self._text(self.source[raw_id])
 
     def _text(self, raw: bytes) -> Text:
         return self.named[raw.split()[1].decode()]

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dedup_job.config import Settings, check_settings
 from dedup_job.errors import ConfigError, LeaseHeld, Stopped, StorageFull, Unreachable
-from dedup_job.records import UNIQUE, Batch, Counts, Plan
+from dedup_job.records import UNIQUE, Counts, Plan
 from dedup_job.report.monitoring import MetricsFile, MonitoredRun, Ping, RunningMetrics
 from dedup_job.report.run_summary import LedgerProgress, RunSummary
 from tests.support.monitor import SECRET, Monitor
@@ -102,11 +102,10 @@ def test_a_failure_is_told_where_nothing_was_before(file: MetricsFile, content: 
     assert samples(file.path) == ended
 
 
-def observed(unique: int) -> tuple[Batch, Plan]:
-    """A batch of unique records, and its plan."""
+def plan_of(unique: int) -> Plan:
+    """A plan that keeps some records."""
     ids, column = [b""] * unique, np.ones((unique, 2), np.uint64)
-    plan = Plan(ids, [UNIQUE] * unique, column, column[:, 0] > 0, column.astype(np.uint32), column, column)
-    return Batch(ids, ids), plan
+    return Plan(ids, [UNIQUE] * unique, column, column[:, 0] > 0, column.astype(np.uint32), column, column)
 
 
 @pytest.fixture
@@ -124,8 +123,8 @@ def test_the_file_follows_a_run_and_keeps_what_it_says_of_earlier_ones(
     file.write_success(REPORT, LedgerProgress(0, NOON), NOON)
     before = samples(file.path)
 
-    running.observe(*observed(10))
-    running.observe(*observed(20))
+    running.observe(plan_of(10))
+    running.observe(plan_of(20))
 
     assert becomes(lambda: run_samples(file.path)["unique"] == 30)
     shown = {name: value for name, value in samples(file.path).items() if name in before}
@@ -141,9 +140,9 @@ def test_the_file_follows_a_run_and_keeps_what_it_says_of_earlier_ones(
 def test_after_the_end_of_a_run_nothing_says_that_it_is_in_progress(
     file: MetricsFile, running: RunningMetrics
 ) -> None:
-    running.observe(*observed(10))
+    running.observe(plan_of(10))
     running.end()
-    running.observe(*observed(10))
+    running.observe(plan_of(10))
     file.write_failure(69, NOON)
 
     assert samples(file.path)["running"] == 0
@@ -154,7 +153,7 @@ def test_a_run_does_not_end_because_its_metrics_cannot_be_written(
     file: MetricsFile, running: RunningMetrics, caplog: pytest.LogCaptureFixture
 ) -> None:
     file.path.mkdir()
-    running.observe(*observed(10))
+    running.observe(plan_of(10))
     assert [record.getMessage() for record in caplog.records] == ["metrics not written"]
 
 

@@ -8,7 +8,7 @@ from bson import ObjectId, encode
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.records import UNIQUE, Action, Batch, KeeperMatch, Plan, Verdict
+from dedup_job.records import UNIQUE, Action, KeeperMatch, Plan, Verdict
 from dedup_job.report import sampled_pairs_and_groups as module
 from dedup_job.report.sampled_pairs_and_groups import (
     MEMBERS,
@@ -33,7 +33,7 @@ def observed(
     n = len(verdicts)
     ids, column = ids or [b"%d" % (first + row) for row in range(n)], np.zeros((n, 2), np.uint64)
     plan = Plan(ids, verdicts, column, np.ones(n, bool), np.ones((n, 8), np.uint32), column, column)
-    evidence.observe(Batch(ids, ids), plan)
+    evidence.observe(plan)
     return evidence
 
 
