@@ -18,6 +18,7 @@ from dedup_job.commands.record_lookup import (
 )
 from dedup_job.config import javascript_in, parse_filter
 from dedup_job.errors import UsageError
+from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.record_rows import RESTORED, DecisionRow, Selection
 from dedup_job.pipeline.command_context import Context
 from dedup_job.report.decision_lines import ListedRecord
@@ -85,9 +86,8 @@ def list_decisions(context: Context, query: ListingQuery) -> Iterator[list[Liste
     remaining = query.limit
     for rows in read_portions(reader.select_rows(selection)):
         if is_of_restored:
-            # A restored record that was decided again since is unchecked now, or has left the source.
-            decided_again = reader.with_rows([row.id for row in rows])
-            rows = [row for row in rows if row.id not in decided_again]
+            outdated = _no_longer_restored(context, reader, [row.id for row in rows])
+            rows = [row for row in rows if row.id not in outdated]
         if query.where:
             ids = [row.id for row in rows]
             matching = context.source.matching(ids, query.where)
@@ -99,6 +99,12 @@ def list_decisions(context: Context, query: ListingQuery) -> Iterator[list[Liste
             yield listed
         if remaining is not None and not (remaining := remaining - len(listed)):
             return
+
+
+def _no_longer_restored(context: Context, reader: LedgerReader, ids: Sequence[bytes]) -> set[bytes]:
+    """Return the restored records that were decided again since, or that nobody has any longer."""
+    # After an undo of the sync that found that a record had vanished, the ledger does not say so any more.
+    return reader.with_rows(ids) | context.source.absent(context.target.absent(ids))
 
 
 def _add_texts(context: Context, query: ListingQuery, rows: Sequence[DecisionRow]) -> Iterator[ListedRecord]:

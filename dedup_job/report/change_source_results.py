@@ -21,7 +21,8 @@ UNMARKED_MEANS = {
 }
 STAY_MEANS = {
     CHANGED: "since they were judged; `sync` decides them again",
-    KEEPER: "the kept record is not in the source any more, or has changed; `sync` decides them again",
+    KEEPER: "the kept record was deleted or has changed; `sync` decides them again, or, if it was a reference "
+    "record, `restore` keeps them",
     UNMOVABLE: "too long or too deep for a command, or with an empty timestamp, which the server would set",
     "conflict": "the archive has another version of the record",
 }

@@ -478,6 +478,15 @@ def test_a_restored_record_that_has_left_the_source_is_not_carried_to_a_new_targ
     assert restored_from(few, few.folder / "ids").returncode == 0
 
 
+def test_a_restored_record_that_left_the_source_stays_unlisted_after_an_undo_of_the_sync(few: Job) -> None:
+    assert called(few, "restore", "id 1", "id 2").returncode == 0
+    few.source.delete_one({"_id": "id 1"})
+    synced = json.loads(few.command("sync", "--yes", "--json").stdout)
+    assert few.command("undo", synced["updated"]["run"], "--yes").returncode == 0
+
+    assert ids(listed(few, "--verdict", "restored")) == ["id 2"]
+
+
 def test_a_restored_record_that_was_decided_again_has_one_verdict_everywhere(few: Job) -> None:
     assert called(few, "restore", "id 3").returncode == 0
     few.source.update_one({"_id": "id 0"}, {"$set": {"text": "Another text, which has nothing in common."}})

@@ -207,6 +207,20 @@ def test_sweep_moves_records_while_the_reference_has_their_text(referring: Job) 
 
 
 @inline
+@inline
+def test_sweep_says_what_keeps_the_records_of_a_deleted_reference_record(referring: Job) -> None:
+    bare = referring.without_copies()
+    bare.decide("backfill")
+    bare.database["tests"].delete_one({"_id": 1})
+    done = sweep(bare)
+    assert {reason: len(ids) for reason, ids in done.stay.items()} == {"keeper": 2}
+    assert "`restore` keeps them" in " ".join(done.as_text().split())
+
+    restore(bare, "0", "1")
+    assert not sweep(bare).stay
+    assert bare.differences() == {}
+
+
 def test_a_run_with_a_reference_can_be_undone_and_done_again(referring: Job) -> None:
     referring.decide("backfill")
     outcome = referring.outcome()
