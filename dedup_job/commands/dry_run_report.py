@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from dedup_job.commands.backfill_and_run import plan_adoption
 from dedup_job.commands.status import expected_records
 from dedup_job.fingerprint.preference_ranks import pack_rank
 from dedup_job.index.digest_index import DigestIndex
-from dedup_job.ledger.decisions_to_replace_on_disk import named_storage_errors
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.record_rows import Dependant
@@ -23,7 +19,7 @@ from dedup_job.mongo.pages import Window
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import ReadOnlyTarget, Target
 from dedup_job.pipeline.command_context import Context, find_head, first_records
-from dedup_job.pipeline.decide_again_queue import AT_ONCE, DroppedRecord, LeavingRecord
+from dedup_job.pipeline.decide_again_queue import DroppedRecord, LeavingRecord
 from dedup_job.pipeline.guards import Guards, InterruptedCounts, WarningList
 from dedup_job.pipeline.job import Observe, make_plan
 from dedup_job.pipeline.prior_decisions_and_source_scan import (
@@ -42,11 +38,11 @@ from dedup_job.records import (
     Fingerprints,
     Plan,
     RawIds,
-    chunked,
     digests,
 )
 from dedup_job.report.progress import Advance
 from dedup_job.report.run_summary import RunSummary
+from dedup_job.temporary_files import TemporaryTables
 
 TABLES = (
     # The keeper is NULL for a record that was dropped by the ledger and would be kept.
@@ -116,11 +112,7 @@ class DryRunDecisions:
         """
         self._reader, self._accept, self._blank = reader, accept, blank
         self.number = first_number - 1
-        # An empty name means a temporary file that is deleted when it is closed.
-        self._rows = sqlite3.connect("", check_same_thread=False, isolation_level=None)
-        weakref.finalize(self, self._rows.close)
-        for statement in ("PRAGMA journal_mode = OFF", "PRAGMA synchronous = OFF", *TABLES):
-            self._fetch(statement)
+        self._tables = TemporaryTables(*TABLES)
 
     def commit(self, plan: Plan) -> Plan:
         """Store a plan as if it were committed."""
@@ -132,10 +124,7 @@ class DryRunDecisions:
             assert plan.ranks is not None
             rank, keeper = pack_rank(plan.ranks[row]), None if match is None else match.keeper
             rows.append((plan.ids[row], keeper, self.number, verdict.reason, rank))
-        with named_storage_errors():
-            self._rows.execute("BEGIN")
-            self._rows.executemany("INSERT OR REPLACE INTO decided VALUES (?,?,?,?,?)", rows)
-            self._rows.execute("COMMIT")
+        self._tables.fill("INSERT OR REPLACE INTO decided VALUES (?,?,?,?,?)", rows)
         return plan
 
     def redecide(self, plan: Plan, raws: Sequence[bytes], dropped: Sequence[DroppedRecord]) -> Plan:
@@ -152,29 +141,17 @@ class DryRunDecisions:
         """Pass on the records that were dropped for these keepers, by the ledger or by this dry run."""
         if self._reader is not None:
             self._reader.dropped_for(keepers, lambda found: take(self._still_valid(found)))
-        for some in chunked(keepers, AT_ONCE):
-            columns = "id, keeper, number, reason, rank"
-            marks = ",".join("?" * len(some))
-            found = self._fetch(f"SELECT {columns} FROM decided WHERE keeper IN ({marks})", *some)
-            take([Dependant(*row) for row in found])
+        select = "SELECT id, keeper, number, reason, rank FROM decided WHERE keeper IN"
+        take([Dependant(*row) for row in self._tables.fetch_among(select, keepers)])
 
     def _still_valid(self, dependants: Sequence[Dependant]) -> list[Dependant]:
         """Return the records that this dry run has not decided again."""
         ids = [one.id for one in dependants]
-        again = set[bytes]()
-        for some in chunked(ids, AT_ONCE):
-            marks = ",".join("?" * len(some))
-            again.update(
-                row[0] for row in self._fetch(f"SELECT id FROM decided WHERE id IN ({marks})", *some)
-            )
+        again = {raw_id for (raw_id,) in self._tables.fetch_among("SELECT id FROM decided WHERE id IN", ids)}
         return [one for one in dependants if one.id not in again]
 
     def finish(self) -> None:
         """No-op: nothing is stored."""
-
-    def _fetch(self, statement: str, *values: object) -> list[Any]:
-        with named_storage_errors():
-            return self._rows.execute(statement, values).fetchall()
 
 
 def dry_run(

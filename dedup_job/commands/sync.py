@@ -21,7 +21,6 @@ from dedup_job.ledger.plan_format import Before
 from dedup_job.ledger.run_history import RunId
 from dedup_job.ledger.settings_fit_ledger import Consent
 from dedup_job.mongo.pages import Window
-from dedup_job.mongo.spilled_id_list import IdList
 from dedup_job.pipeline.command_context import Context, require_head
 from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
 from dedup_job.pipeline.guards import FailureGuard, WarningList, check_vanished, stop_run
@@ -50,6 +49,7 @@ from dedup_job.records import (
 )
 from dedup_job.report.changes_and_sync_results import OutdatedCounts, SyncResult, UpdateSummary
 from dedup_job.report.progress import Advance
+from dedup_job.temporary_files import IdList
 
 # Stored as the digest of an inserted record if none was inserted.
 NO_HASH = bytes(16)

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import sqlite3
-import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import Lock
 from typing import Any
 
-from dedup_job.errors import StorageFull
-from dedup_job.records import Action, Verdict, chunked
+from dedup_job.records import Action, Verdict
+from dedup_job.temporary_files import TemporaryTables
 
-CACHE_KB = 16 << 10
 # Ids per page.
 PAGE = 5_000
-# Ids per statement: older versions of SQLite accept 999 parameters.
-AT_ONCE = 900
 
 TABLE = """
 CREATE TABLE decisions (
@@ -55,15 +48,8 @@ class EarlierDecisions:
     """Earlier decisions by raw id, in the order of insertion; thread-safe."""
 
     def __init__(self) -> None:
-        # An empty name means a temporary file that is deleted when it is closed.
-        self._rows = sqlite3.connect("", check_same_thread=False)
-        weakref.finalize(self, self._rows.close)
-        self._lock = Lock()
+        self._tables = TemporaryTables(TABLE)
         self._count = 0
-        # The file does not survive this process, so it needs neither a journal nor a flush to disk.
-        for statement in ("journal_mode = OFF", "synchronous = OFF", f"cache_size = -{CACHE_KB}"):
-            self._fetch_all(f"PRAGMA {statement}")
-        self._fetch_all(TABLE)
 
     def __len__(self) -> int:
         return self._count
@@ -88,8 +74,7 @@ class EarlierDecisions:
             for raw_id, decision in decisions.items()
         ]
         statement = "INSERT INTO decisions (id, number, action, reason, copy, is_moved) VALUES (?,?,?,?,?,?)"
-        with self._lock, named_storage_errors(), self._rows:
-            self._rows.executemany(statement, rows)
+        self._tables.fill(statement, rows)
         self._count += len(rows)
 
     def find(self, ids: Iterable[bytes]) -> dict[bytes, EarlierDecision]:
@@ -126,7 +111,7 @@ class EarlierDecisions:
 
     def put_off(self, raw_id: bytes, number: int, verdict: Verdict) -> None:
         """Store a record's new decision, and that the record must be decided again."""
-        self._fetch_all(
+        self._tables.fetch(
             "UPDATE decisions SET number = ?, action = ?, reason = ?, copy = NULL, is_due = 1, "
             "has_left = has_left OR copy IS NOT NULL WHERE id = ?",
             number,
@@ -137,9 +122,7 @@ class EarlierDecisions:
 
     def _select(self, ids: Iterable[bytes], columns: str) -> Iterator[Sequence[Any]]:
         wanted = list(ids) if self._count else []
-        for chunk in chunked(wanted, AT_ONCE):
-            marks = ",".join("?" * len(chunk))
-            yield from self._fetch_all(f"SELECT {columns} FROM decisions WHERE id IN ({marks})", *chunk)
+        return self._tables.fetch_among(f"SELECT {columns} FROM decisions WHERE id IN", wanted)
 
     def _pages(self, condition: str, *values: object) -> Iterator[list[bytes]]:
         """Yield the ids of the rows that meet a condition.
@@ -150,21 +133,6 @@ class EarlierDecisions:
         select = (
             f"SELECT place, id FROM decisions WHERE place > ? AND {condition} ORDER BY place LIMIT {PAGE}"
         )
-        while page := self._fetch_all(select, place, *values):
+        while page := self._tables.fetch(select, place, *values):
             place = page[-1][0]
             yield [raw_id for _, raw_id in page]
-
-    def _fetch_all(self, statement: str, *values: object) -> list[Any]:
-        with self._lock, named_storage_errors(), self._rows:
-            return self._rows.execute(statement, values).fetchall()
-
-
-@contextmanager
-def named_storage_errors() -> Iterator[None]:
-    """Turn an error of SQLite into StorageFull."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise StorageFull(
-            f"a temporary file cannot be used: {error}; free some space, or set TMPDIR to another folder"
-        ) from error

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import sqlite3
-import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dedup_job.fingerprint.preference_ranks import tie_key
-from dedup_job.ledger.decisions_to_replace_on_disk import named_storage_errors
 from dedup_job.ledger.record_rows import Dependant
-from dedup_job.records import Action, KeeperMatch, Verdict, chunked
-
-CACHE_KB = 16 << 10
-# Ids per statement: older versions of SQLite accept 999 parameters.
-AT_ONCE = 900
+from dedup_job.records import Action, KeeperMatch, Verdict
+from dedup_job.temporary_files import TemporaryTables
 
 TABLES = (
     """CREATE TABLE queue (
@@ -80,31 +74,24 @@ class RedecisionQueue:
     """A priority queue of records to decide again, and a list of keepers that leave the target."""
 
     def __init__(self) -> None:
-        # An empty name means a temporary file that is deleted when it is closed.
-        self._rows = sqlite3.connect("", check_same_thread=False, isolation_level=None)
-        weakref.finalize(self, self._rows.close)
-        # The file does not survive this process, so it needs neither a journal nor a flush to disk.
-        for statement in ("journal_mode = OFF", "synchronous = OFF", f"cache_size = -{CACHE_KB}"):
-            self._fetch(f"PRAGMA {statement}")
-        for table in TABLES:
-            self._fetch(table)
+        self._tables = TemporaryTables(*TABLES)
 
     def add_kept(self, records: Sequence[KeptRecord]) -> None:
         """Add kept records that match a better record."""
         rows = [(one.id, one.rank, tie_key(one.id), one.number, None, one.text) for one in records]
-        self._fill("INSERT OR REPLACE INTO queue VALUES (?,?,?,?,?,?)", rows)
+        self._tables.fill("INSERT OR REPLACE INTO queue VALUES (?,?,?,?,?,?)", rows)
 
     def add_dropped(self, records: Sequence[Dependant]) -> None:
         """Add records that were dropped for a keeper that is kept no longer."""
         rows = [(one.id, one.rank, tie_key(one.id), one.number, one.reason, None) for one in records]
-        self._fill("INSERT OR REPLACE INTO queue VALUES (?,?,?,?,?,?)", rows)
+        self._tables.fill("INSERT OR REPLACE INTO queue VALUES (?,?,?,?,?,?)", rows)
 
     def take(self, count: int) -> tuple[list[KeptRecord], list[DroppedRecord]]:
         """Remove the best records from the queue, and return those that are kept and those that are not."""
-        page = self._fetch(
+        page = self._tables.fetch(
             "SELECT id, rank, number, reason, text FROM queue ORDER BY rank DESC, tie LIMIT ?", count
         )
-        self._fill("DELETE FROM queue WHERE id = ?", [(row[0],) for row in page])
+        self._tables.fill("DELETE FROM queue WHERE id = ?", [(row[0],) for row in page])
         kept = [
             KeptRecord(raw_id, text, number, rank)
             for raw_id, rank, number, _, text in page
@@ -121,15 +108,14 @@ class RedecisionQueue:
         assert match is not None
         about = (match.keeper, verdict.reason, match.distance, match.similarity)
         row = (record.id, record.rank, record.number, record.text, *about)
-        self._fill("INSERT OR REPLACE INTO leaving VALUES (?,?,?,?,?,?,?,?)", [row])
+        self._tables.fill("INSERT OR REPLACE INTO leaving VALUES (?,?,?,?,?,?,?,?)", [row])
 
     def stay_undecided(self, keepers: Sequence[bytes]) -> None:
         """Queue leaving records again whose keeper is one of these, which are kept no longer."""
-        for some in chunked(keepers, AT_ONCE):
-            marks = ",".join("?" * len(some))
-            rows = self._fetch(f"SELECT id, text, number, rank FROM leaving WHERE keeper IN ({marks})", *some)
-            self.add_kept([KeptRecord(*row) for row in rows])
-            self._fill("DELETE FROM leaving WHERE id = ?", [(row[0],) for row in rows])
+        select = "SELECT id, text, number, rank FROM leaving WHERE keeper IN"
+        rows = list(self._tables.fetch_among(select, keepers))
+        self.add_kept([KeptRecord(*row) for row in rows])
+        self._tables.fill("DELETE FROM leaving WHERE id = ?", [(row[0],) for row in rows])
 
     def leaving(self, count: int) -> Iterator[list[LeavingRecord]]:
         """Yield the records that leave the target, by plan, in pages."""
@@ -138,7 +124,7 @@ class RedecisionQueue:
             "SELECT number, id, keeper, reason, distance, similarity FROM leaving "
             "WHERE (number, id) > (?, ?) ORDER BY number, id LIMIT ?"
         )
-        while page := self._fetch(select, *last, count):
+        while page := self._tables.fetch(select, *last, count):
             last = page[-1][:2]
             yield [
                 LeavingRecord(
@@ -148,14 +134,3 @@ class RedecisionQueue:
                 )
                 for number, raw_id, keeper, reason, distance, similarity in page
             ]
-
-    def _fetch(self, statement: str, *values: object) -> list[Any]:
-        with named_storage_errors():
-            return self._rows.execute(statement, values).fetchall()
-
-    def _fill(self, statement: str, rows: Sequence[Sequence[object]]) -> None:
-        if rows:
-            with named_storage_errors():
-                self._rows.execute("BEGIN")
-                self._rows.executemany(statement, rows)
-                self._rows.execute("COMMIT")

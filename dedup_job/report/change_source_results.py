@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dedup_job.mongo.mark_field import CHANGED
-from dedup_job.mongo.spilled_id_list import IdList
 from dedup_job.pasteable_command import command_line
 from dedup_job.report.counts_with_ids import AffectedRecords, IdsByReason, id_lines, ids_json
 from dedup_job.report.run_summary import expiry_command
 from dedup_job.report.terminal_text import count_row, wrap_text
+from dedup_job.temporary_files import IdList
 
 # Reasons for a dropped record to have no mark, or to stay in the source.  All other reasons are refusals.
 UNMARKABLE, KEEPER, UNMOVABLE = "unmarkable", "keeper", "unmovable"
@@ -21,8 +21,8 @@ UNMARKED_MEANS = {
 }
 STAY_MEANS = {
     CHANGED: "since they were judged; `sync` decides them again",
-    KEEPER: "the kept record was deleted or has changed; `sync` decides them again, or, if it was a reference "
-    "record, `restore` keeps them",
+    KEEPER: "the kept record was deleted or has changed; `sync` decides them again, or, if it was a "
+    "reference record, `restore` keeps them",
     UNMOVABLE: "too long or too deep for a command, or with an empty timestamp, which the server would set",
     "conflict": "the archive has another version of the record",
 }

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dedup_job.mongo.spilled_id_list import IdList
 from dedup_job.pasteable_command import command_line
 from dedup_job.records import UPDATE, VANISHED, Counts
 from dedup_job.report.counts_with_ids import DROPPED, KEPT, REFUSED, AffectedRecords, id_lines, ids_json
 from dedup_job.report.run_summary import RunSummary
 from dedup_job.report.terminal_text import count_row, join_counts
+from dedup_job.temporary_files import IdList
 
 CHANGED_IDS = {
     KEPT: "the target has their old version",

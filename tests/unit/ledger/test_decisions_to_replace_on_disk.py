@@ -1,4 +1,4 @@
-"""Earlier decisions and lists of ids come back as they went in, and take little memory however many."""
+"""Earlier decisions come back as they went in, and take little memory however many."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from collections.abc import Callable
 import pytest
 from bson import encode
 
+from dedup_job import temporary_files
 from dedup_job.errors import StorageFull
 from dedup_job.ledger import decisions_to_replace_on_disk
 from dedup_job.ledger.decisions_to_replace_on_disk import EarlierDecision, EarlierDecisions
-from dedup_job.mongo import spilled_id_list
-from dedup_job.mongo.spilled_id_list import IdList
 from dedup_job.records import CONFLICT, UNIQUE, UNIQUE_INDEX, Action, Verdict
 from dedup_job.report.counts_with_ids import MOST_LISTED, AffectedRecords
 
@@ -33,7 +32,7 @@ def filled() -> EarlierDecisions:
 
 def test_decisions_are_found_by_id_and_come_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decisions_to_replace_on_disk, "PAGE", 1)
-    monkeypatch.setattr(decisions_to_replace_on_disk, "AT_ONCE", 2)
+    monkeypatch.setattr(temporary_files, "AT_ONCE", 2)
     decisions = filled()
     assert len(decisions) == 4
     assert decisions.find(IDS) == {
@@ -62,15 +61,6 @@ def test_what_is_put_off_is_due_again_and_remembers_that_it_has_left() -> None:
     }
     decisions.put_off(IDS[2], 13, UNIQUE_INDEX)
     assert decisions.find(IDS[2:3])[IDS[2]].has_left
-
-
-@pytest.mark.parametrize("in_memory", [0, 1 << 20])
-def test_a_list_of_ids_gives_them_back_in_order(monkeypatch: pytest.MonkeyPatch, in_memory: int) -> None:
-    monkeypatch.setattr(spilled_id_list, "IN_MEMORY", in_memory)
-    ids = IdList(IDS[:2])
-    assert list(ids) == IDS[:2]
-    ids.extend(IDS[2:])
-    assert (len(ids), list(ids), list(ids.pages(2))) == (5, IDS, [IDS[:2], IDS[2:4], IDS[4:]])
 
 
 def test_json_names_the_first_of_many_records_and_counts_all() -> None:
@@ -111,13 +101,8 @@ def test_memory_does_not_grow_with_the_number_of_ids(fill: Callable[[int], objec
     assert (held(200_000) - held(100_000)) / 100_000 < most, "bytes for each record"
 
 
-def test_a_disk_without_room_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_without_room_is_told_as_such() -> None:
     decisions = filled()
-    decisions._fetch_all("PRAGMA max_page_count = 1")
+    decisions._tables.fetch("PRAGMA max_page_count = 1")
     with pytest.raises(StorageFull, match="TMPDIR"):
         decisions.add({encode({"_id": n}): EarlierDecision(1, UNIQUE, b"x" * 16) for n in range(10_000)})
-    monkeypatch.setattr(spilled_id_list, "IN_MEMORY", 1)
-    with open("/dev/full", "r+b", buffering=0) as full:
-        monkeypatch.setattr(spilled_id_list, "SpooledTemporaryFile", lambda size: full)
-        with pytest.raises(StorageFull, match="TMPDIR"):
-            IdList(IDS)
