@@ -150,8 +150,10 @@ def _take(
     table: Fingerprints | Plan | PlanTexts, rows: Sequence[int] | npt.NDArray[np.intp], *more: str
 ) -> dict[str, Any]:
     """Return some rows of the shared columns, the ranks, and more columns, by name."""
-    columns = {name: getattr(table, name)[rows] for name in (*SHARED_COLUMNS, *more)}
-    return {**columns, "ranks": None if table.ranks is None else table.ranks[rows]}
+    # `take` is several times as fast as an index.
+    rows = np.asarray(rows, np.intp)
+    columns = {name: getattr(table, name).take(rows, axis=0) for name in (*SHARED_COLUMNS, *more)}
+    return {**columns, "ranks": None if table.ranks is None else table.ranks.take(rows, axis=0)}
 
 
 def _join_columns(parts: Sequence[Fingerprints] | Sequence[Plan], *more: str) -> dict[str, Any]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -202,6 +202,18 @@ class SweepProgress:
         return asdict(self)
 
 
+# Functions that read a part of the head from its document.
+READ_PART: Mapping[str, Callable[[Mapping[str, Any]], object]] = {
+    "pending": PlanId.read,
+    "last": PlanId.read,
+    "counts": read_counts,
+    "undo": UndoProgress.read,
+    "mark": lambda stored: MarkProgress(**stored),
+    "sweep": lambda stored: SweepProgress(**stored),
+    "promotion": Promotion.read,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Head:
     """The state of a ledger, stored in one document.
@@ -268,30 +280,9 @@ class Head:
                 "the ledger was made by another version of dedup-job, which decided otherwise; choose "
                 "another target, or drop this one and its .dedup collections, and run backfill again"
             )
-        plan_ids = {name: PlanId.read(stored[name]) if stored[name] else None for name in ("pending", "last")}
-        return cls(
-            source=stored["source"],
-            recipe=dict(stored["recipe"]),
-            digest=stored["digest"],
-            fence=stored["fence"],
-            lease=stored["lease"],
-            watermark=stored["watermark"],
-            covered=stored["covered"],
-            next=stored["next"],
-            counts=read_counts(stored["counts"]),
-            undo=UndoProgress.read(stored["undo"]) if stored.get("undo") else None,
-            adopting=stored.get("adopting", False),
-            looked=stored.get("looked"),
-            filter=stored.get("filter"),
-            seen=stored.get("seen"),
-            places=stored.get("places"),
-            has_copies=stored.get("has_copies", True),
-            mark=MarkProgress(**stored["mark"]) if stored.get("mark") else None,
-            sweep=SweepProgress(**stored["sweep"]) if stored.get("sweep") else None,
-            promotion=Promotion.read(stored["promotion"]) if stored.get("promotion") else None,
-            unsettled=stored.get("unsettled"),
-            **plan_ids,
-        )
+        values = {each.name: stored[each.name] for each in fields(cls) if each.name in stored}
+        parts = {name: read(values[name]) for name, read in READ_PART.items() if values.get(name)}
+        return cls(**{**values, **parts})
 
     @property
     def is_empty(self) -> bool:
@@ -361,17 +352,10 @@ class HeadDocument:
         """Create the head of a new ledger; if there is one, only wait until a majority has it."""
         fresh = {
             **origin.key,
+            **dict.fromkeys(("lease", "watermark", "covered", "seen", "looked", "pending", "last", "undo")),
             "fence": 0,
-            "lease": None,
-            "watermark": None,
-            "covered": None,
-            "seen": None,
-            "looked": None,
-            "pending": None,
-            "last": None,
             "next": 0,
             "counts": counts_key(Counts()),
-            "undo": None,
         }
 
         def insert_if_absent() -> None:

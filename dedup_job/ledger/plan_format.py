@@ -15,23 +15,18 @@ from dedup_job.errors import StateError
 from dedup_job.mongo.ids import split
 from dedup_job.records import UNIQUE, Action, Counts, KeeperMatch, Plan, PlanTexts, RawIds, Verdict
 
+# The counts that a ledger stores.
+COUNTED = ("unique", "exact", "near", "unchecked", "refused")
+
 
 def read_counts(stored: Mapping[str, Any]) -> Counts:
     """Read counts from a ledger document."""
-    unchecked, refused = dict(stored["unchecked"]), dict(stored["refused"])
-    return Counts(stored["unique"], stored["exact"], stored["near"], unchecked, refused)
+    return Counts(**{name: stored[name] for name in COUNTED})
 
 
 def counts_key(counts: Counts) -> dict[str, Any]:
     """Return the stored form of counts."""
-    unchecked, refused = dict(counts.unchecked), dict(counts.refused)
-    return {
-        "unique": counts.unique,
-        "exact": counts.exact,
-        "near": counts.near,
-        "unchecked": unchecked,
-        "refused": refused,
-    }
+    return {name: getattr(counts, name) for name in COUNTED}
 
 
 # The checksum depends on this order.
@@ -240,18 +235,12 @@ def unpack(packed: Mapping[str, Any]) -> StoredPlan:
         StateError: If a column is missing, or the checksum does not match.
     """
     columns = _read_columns(packed)
-    has_fingerprint = np.frombuffer(columns["near"], np.bool_)
-    count = len(has_fingerprint)
     plan = Plan(
         ids=list(split(columns["ids"])),
         verdicts=_verdicts(columns, packed["reason_names"]),
-        bits=np.frombuffer(columns["bits"], np.uint64).reshape(count, -1 if count else 1),
-        has_fingerprint=has_fingerprint,
-        keys=np.frombuffer(columns["keys"], np.uint32).reshape(count, -1 if count else 1),
-        digests=np.frombuffer(columns["digests"], np.uint64).reshape(count, 2),
-        hashes=np.frombuffer(columns["hashes"], np.uint64).reshape(count, 2),
-        ranks=_ranks(columns, count),
+        hashes=np.frombuffer(columns["hashes"], np.uint64).reshape(-1, 2),
         displaced=list(split(columns.get("displaced", b""))),
+        **_arrays(columns),
     )
     run, mode, at = packed["run"], packed["mode"], packed["at"]
     before = Before.read(packed["before"]) if "before" in packed else None
@@ -266,26 +255,10 @@ def unpack_columns(packed: Mapping[str, Any]) -> PlanColumns:
         StateError: If a column is missing, or the checksum does not match.
     """
     columns = _read_columns(packed)
-    has_fingerprint = np.frombuffer(columns["near"], np.bool_)
-    digests = np.frombuffer(columns["digests"], np.uint64).reshape(-1, 2)
-    rows = np.flatnonzero(digests[:, 0] | digests[:, 1])
-    # A plan is empty when all its records were decided again later; numpy cannot infer a width then.
-    width = -1 if len(has_fingerprint) else 1
-    ids = _raw_ids(columns["ids"], len(has_fingerprint))
-    ranks = _ranks(columns, len(has_fingerprint))
-    texts = PlanTexts(
-        ids=ids.take(rows),
-        bits=np.frombuffer(columns["bits"], np.uint64)
-        .reshape(len(has_fingerprint), width)
-        .take(rows, axis=0),
-        has_fingerprint=has_fingerprint[rows],
-        keys=np.frombuffer(columns["keys"], np.uint32)
-        .reshape(len(has_fingerprint), width)
-        .take(rows, axis=0),
-        digests=digests.take(rows, axis=0),
-        is_kept=np.frombuffer(columns["actions"], np.uint8)[rows] == Action.UNIQUE,
-        ranks=None if ranks is None else ranks[rows],
-    )
+    arrays, is_kept = _arrays(columns), np.frombuffer(columns["actions"], np.uint8) == Action.UNIQUE
+    ids = _raw_ids(columns["ids"], len(is_kept))
+    digests = arrays["digests"]
+    texts = PlanTexts(ids, is_kept=is_kept, **arrays).take(np.flatnonzero(digests[:, 0] | digests[:, 1]))
     return PlanColumns(PlanId.read(packed["_id"]), _previous(packed), packed["mode"], ids, texts)
 
 
@@ -310,11 +283,18 @@ def _previous(packed: Mapping[str, Any]) -> PlanId | None:
     return PlanId.read(packed["previous"]) if packed["previous"] else None
 
 
-def _ranks(columns: Mapping[str, bytes], count: int) -> npt.NDArray[np.uint64] | None:
-    """Return the ranks of a plan with `count` records; None if it was made without `[match] prefer`."""
-    if "ranks" not in columns:
-        return None
-    return np.frombuffer(columns["ranks"], np.uint64).reshape(count, -1 if count else 1)
+def _arrays(columns: Mapping[str, bytes]) -> dict[str, Any]:
+    """Return the columns that `Plan` and `PlanTexts` share, by their names there."""
+    has_fingerprint = np.frombuffer(columns["near"], np.bool_)
+    # A plan is empty when all its records were decided again later; numpy cannot infer a width then.
+    shape = len(has_fingerprint), -1 if len(has_fingerprint) else 1
+    return {
+        "bits": np.frombuffer(columns["bits"], np.uint64).reshape(shape),
+        "has_fingerprint": has_fingerprint,
+        "keys": np.frombuffer(columns["keys"], np.uint32).reshape(shape),
+        "digests": np.frombuffer(columns["digests"], np.uint64).reshape(-1, 2),
+        "ranks": np.frombuffer(columns["ranks"], np.uint64).reshape(shape) if "ranks" in columns else None,
+    }
 
 
 def _raw_ids(joined: bytes, count: int) -> RawIds:
