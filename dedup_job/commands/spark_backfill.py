@@ -365,8 +365,7 @@ class _Backfill:
                 mistaken for deleted records.
         """
         from dedup_job.spark.arrow_columns import POSITION_BITS
-        from dedup_job.spark.decision_stages import read_into
-        from dedup_job.spark.fingerprint_ranges import ExecutorFingerprinting, ranges, read
+        from dedup_job.spark.fingerprint_ranges import ranges, read
 
         context, limits = self.context, self.context.settings.limits
         if not head.is_empty:
@@ -395,8 +394,7 @@ class _Backfill:
             context.source.members,
         )
         capacity = Capacity(1, limits.in_flight_mb << 20, limits.record_seconds)
-        fingerprinting = ExecutorFingerprinting(context.recipe, capacity, restored)
-        return read_into(len(split), read(split, reading, fingerprinting), self.spark), notes
+        return read(self.spark, split, reading.batches, context.recipe, capacity, restored), notes
 
     @property
     def _partitions(self) -> int:

@@ -9,30 +9,22 @@ SPAA 2012).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-
-from dedup_job.native.numba_compile import compiled
-from dedup_job.spark.arrow_columns import numbers
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
 import pyarrow.compute as pc
 
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.index.similarity import ShingleSets, similarities_at_least
+from dedup_job.native.numba_compile import compiled
 from dedup_job.native.ragged_and_growing_arrays import Ragged
 from dedup_job.spark import candidates
 from dedup_job.spark.adjust_planned_verdicts import Phase
-from dedup_job.spark.arrow_columns import POSITION_BITS, RECORDS, ddl, in_batches, sets
+from dedup_job.spark.arrow_columns import POSITION_BITS, ddl, in_batches, numbers, sets
 from dedup_job.spark.candidates import PAIRS, TEXTS, Batches
 from dedup_job.spark.stage_files import Stage, Work
 
@@ -42,30 +34,22 @@ if TYPE_CHECKING:
 Numbers = npt.NDArray[np.int64]
 
 
-class Edges(NamedTuple):
-    """Pairs of matching texts.
-
-    Attributes:
-        later: int64, shape (n,), number of the later text of each pair.
-        earlier: int64, shape (n,), number of the earlier text.
-    """
-
-    later: Numbers
-    earlier: Numbers
-
-
-def dropped(edges: Edges) -> Numbers:
+def dropped(later: Numbers, earlier: Numbers) -> Numbers:
     """Return the texts that are dropped, in ascending order.
 
     In a chain 0 - 1 - 2 only text 1 is dropped: text 2 matches no text that is kept.
 
-    >>> dropped(Edges(np.array([1, 2]), np.array([0, 1])))
+    Args:
+        later: int64, shape (n,), number of the later text of each pair of matching texts.
+        earlier: int64, shape (n,), number of the earlier text.
+
+    >>> dropped(np.array([1, 2]), np.array([0, 1]))
     array([1])
     """
-    texts, places = np.unique(np.concatenate(edges), return_inverse=True)
-    later, earlier = places[: len(edges.later)], places[len(edges.later) :]
-    order = np.argsort(later, kind="stable")
-    is_dropped = _dropped_texts(later[order], earlier[order], len(texts))
+    texts, places = np.unique(np.concatenate([later, earlier]), return_inverse=True)
+    later_places, earlier_places = np.split(places, 2)
+    order = np.argsort(later_places, kind="stable")
+    is_dropped = _dropped_texts(later_places[order], earlier_places[order], len(texts))
     found: Numbers = texts[is_dropped]
     return found
 
@@ -88,6 +72,13 @@ def _dropped_texts(later: Numbers, earlier: Numbers, texts: int) -> npt.NDArray[
         if not is_dropped[earlier[edge]]:
             is_dropped[later[edge]] = True
     return is_dropped
+
+
+def dropped_here(edges: DataFrame) -> DataFrame:
+    """Find the texts that are dropped, on the driver; see `dropped_in_rounds`."""
+    table = edges.toArrow()
+    found = dropped(numbers(table, "later"), numbers(table, "earlier"))
+    return edges.sparkSession.createDataFrame(pa.table({"text": pa.array(found, pa.int64())}))
 
 
 def dropped_in_rounds(edges: DataFrame, few: int, folder: str) -> DataFrame:
@@ -121,9 +112,7 @@ def dropped_in_rounds(edges: DataFrame, few: int, folder: str) -> DataFrame:
         for name in ("later", "earlier"):
             open_ = open_.join(fallen.withColumnRenamed("text", name), name, "left_anti")
         open_ = open_.checkpoint()
-    table = open_.select("later", "earlier").toArrow()
-    last = dropped(Edges(numbers(table, "later"), numbers(table, "earlier")))
-    found.append(edges.sparkSession.createDataFrame(pa.table({"text": pa.array(last, pa.int64())})))
+    found.append(dropped_here(open_))
     return reduce(lambda one, other: one.union(other), found)
 
 
@@ -299,13 +288,10 @@ def _dropped(matches: Stage, texts: DataFrame, shape: Shape, folder: str) -> Dat
         pairs = pairs.join(turns.withColumnRenamed("text", "other"), "other")
         pairs = pairs.select(f.col("worse").alias("text"), f.col("turn").alias("other"))
     # A text that occurs again can also match later texts; only earlier texts decide its first record.
-    edges = pairs.where("other < text")
-    if matches.manifest.rows > FEW_EDGES:
-        edges = edges.select(edges.text.alias("later"), edges.other.alias("earlier"))
-        return dropped_in_rounds(edges, FEW_EDGES, folder).withColumnRenamed("text", "turn")
-    table = edges.toArrow()
-    found = dropped(Edges(numbers(table, "text"), numbers(table, "other")))
-    return edges.sparkSession.createDataFrame(pa.table({"turn": pa.array(found, pa.int64())}))
+    edges = pairs.where("other < text").select(f.col("text").alias("later"), f.col("other").alias("earlier"))
+    is_few = matches.manifest.rows <= FEW_EDGES
+    found = dropped_here(edges) if is_few else dropped_in_rounds(edges, FEW_EDGES, folder)
+    return found.withColumnRenamed("text", "turn")
 
 
 def _verdicts(
@@ -346,15 +332,3 @@ def _verdicts(
     after = f.when(f.col("phase") == int(Phase.DUPLICATES), DUPLICATE_RANGES).otherwise(0)
     expected = expected.withColumn("range", (f.shiftright("order", POSITION_BITS) + after).cast("int"))
     return expected.repartitionById(shape.partitions, "range").sortWithinPartitions("range", "order")
-
-
-def read_into(ranges: int, read: Callable[[Batches], Batches], spark: Any) -> DataFrame:
-    """Read ranges of the source on the executors, each range in a task of its own.
-
-    Args:
-        ranges: Number of ranges.
-        read: Turns batches with numbers of ranges into batches with the columns of `columns.RECORDS`.
-        spark: The Spark session.
-    """
-    table: DataFrame = spark.range(0, ranges, 1, max(1, ranges)).mapInArrow(read, ddl(RECORDS))
-    return table

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -15,8 +15,11 @@ from dedup_job.fingerprint.preference_ranks import BEST
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.pipeline.fingerprint_workers import Capacity, FingerprintWorkers
 from dedup_job.pipeline.skip_restored_and_long_ids import skip_records
-from dedup_job.records import Batch, FingerprintedBatch
-from dedup_job.spark.arrow_columns import POSITION_BITS, records
+from dedup_job.records import Batch
+from dedup_job.spark.arrow_columns import POSITION_BITS, RECORDS, ddl, records
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,34 +39,6 @@ class SourceRange:
     reference: int | None = None
 
 
-class SourceReader(Protocol):
-    """Reads the source on an executor.  Spark sends it with each task, so it can be pickled."""
-
-    def batches(self, range_: SourceRange) -> Iterator[Batch]:
-        """Yield the records of a range, in order."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class ExecutorFingerprinting:
-    """The settings of fingerprinting on an executor.
-
-    Attributes:
-        recipe: The recipe of the run.
-        capacity: Limits of each task's engine.
-        restored: Ids of restored records, which are copied without being compared.
-    """
-
-    recipe: Recipe
-    capacity: Capacity
-    restored: frozenset[bytes]
-
-    def fingerprint(self, batches: Iterable[Batch]) -> Iterator[FingerprintedBatch]:
-        """Yield each batch with its fingerprints, using the workers of this process."""
-        engine = _engine(self.recipe, self.capacity, os.getpid())
-        return skip_records(engine.fingerprint_batches(batches), self.restored.intersection)
-
-
 def ranges(splits: Sequence[bytes], last: bytes | None, reference: int | None = None) -> list[SourceRange]:
     """Divide the source, or a reference, into ranges.
 
@@ -81,32 +56,43 @@ def ranges(splits: Sequence[bytes], last: bytes | None, reference: int | None = 
 
 
 def read(
-    all_ranges: Sequence[SourceRange], reading: SourceReader, fingerprinting: ExecutorFingerprinting
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a function for mapInArrow that reads and fingerprints ranges.
+    spark: SparkSession,
+    all_ranges: Sequence[SourceRange],
+    batches: Callable[[SourceRange], Iterator[Batch]],
+    recipe: Recipe,
+    capacity: Capacity,
+    restored: frozenset[bytes],
+) -> DataFrame:
+    """Read and fingerprint ranges, in one task for each.
 
     Args:
-        all_ranges: The ranges of the source.
-        reading: Reads a range.
-        fingerprinting: Fingerprints its records.
+        spark: The session.
+        all_ranges: The ranges of the source and of the references, at least one.
+        batches: Yields the records of a range, in order. Spark sends it with each task, so it can be pickled.
+        recipe: The recipe of the run.
+        capacity: Limits of each task's engine.
+        restored: Ids of restored records, which are copied without being compared.
 
     Returns:
-        A function from batches with numbers of ranges to batches with the columns of `columns.RECORDS`.
+        A table with the columns of `arrow_columns.RECORDS`.
     """
 
     def work(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # The workers of this process.
+        engine = _engine(recipe, capacity, os.getpid())
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 first = number << POSITION_BITS
                 range_ = all_ranges[number]
-                for read_, prints in fingerprinting.fingerprint(reading.batches(range_)):
+                fingerprinted = engine.fingerprint_batches(batches(range_))
+                for read_, prints in skip_records(fingerprinted, restored.intersection):
                     if range_.reference is not None and prints.ranks is not None:
                         # A reference record stays where it is, so no record may be better.
                         prints = replace(prints, ranks=np.full_like(prints.ranks, BEST))
                     yield records(read_.ids, prints, first)
                     first += len(read_)
 
-    return work
+    return spark.range(0, len(all_ranges), 1, len(all_ranges)).mapInArrow(work, ddl(RECORDS))
 
 
 @lru_cache(maxsize=1)

@@ -756,14 +756,14 @@ def test_crowded_keys_matches_in_rounds_and_many_files_leave_the_same(
 
 @pytest.mark.long
 def test_rounds_settle_what_one_machine_settles(spark: Any, tmp_path: Path) -> None:
-    from dedup_job.spark.decision_stages import Edges, dropped, dropped_in_rounds
+    from dedup_job.spark.decision_stages import dropped, dropped_in_rounds
 
     rng = np.random.default_rng(5)
     later = rng.integers(1, 300, 400)
-    edges = Edges(later, (rng.random(400) * later).astype(np.int64))
-    table = spark.createDataFrame(np.stack(edges, axis=1).tolist(), "later bigint, earlier bigint")
+    earlier = (rng.random(400) * later).astype(np.int64)
+    table = spark.createDataFrame(np.stack([later, earlier], axis=1).tolist(), "later bigint, earlier bigint")
     found = sorted(row.text for row in dropped_in_rounds(table, 0, str(tmp_path)).collect())
-    assert found == dropped(edges).tolist()
+    assert found == dropped(later, earlier).tolist()
 
 
 @pytest.mark.long
