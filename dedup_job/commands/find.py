@@ -214,11 +214,8 @@ def _decide(
     prints = engine.fingerprint(raws)
 
     def decide(ids: Sequence[bytes] | None) -> list[Verdict]:
-        decision = job.decide_each(prints, matching, keepers, ids)
-        while outdated := job.find_outdated_keepers(decision.relied_on, keepers, context.target, adopted):
-            keepers.mark_missing(outdated)
-            decision = job.decide_each(prints, matching, keepers, ids)
-        return decision.verdicts
+        decide_once = partial(job.decide_each, prints, matching, keepers, ids)
+        return job.decide_by_present_keepers(decide_once, keepers, context.target, adopted).verdicts
 
     if not matching.prefer:
         return [Decided(verdict) for verdict in decide(None)]

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.fingerprint.recipe import Matching
-from dedup_job.index.keeper_of_each_text import Keepers
-from dedup_job.index.similarity import ShingleSets, row_similarity, set_sizes, similarities_at_least
+from dedup_job.index.similarity import ShingleSets, row_similarity
 from dedup_job.native.numba_compile import compiled
-from dedup_job.records import Fingerprints
 
 Numbers = npt.NDArray[np.int64]
-AreBetter = Callable[[Numbers, Numbers], npt.NDArray[np.bool_]]
 
 # The similarity to a text whose keeper is missing, so that its shingles could not be fetched.
 MISSING_KEEPER = -1.0
@@ -50,10 +45,9 @@ class BatchNeighbours:
             is_droppable: bool, shape (n,), whether the record may be dropped.
             min_similarity: Least similarity of duplicates.
         """
-        records = BatchRows(self.rows, is_droppable)
         # A copy: the judge marks the texts that get a keeper.
         has_keeper = self.had_keeper.copy()
-        judgement: Judgement = judge(records, self.near, self.own, has_keeper, min_similarity)
+        judgement: Judgement = judge(self.rows, is_droppable, self.near, self.own, has_keeper, min_similarity)
         return judgement
 
     def earlier_keepers_of(self, judgement: Judgement) -> Numbers:
@@ -67,163 +61,6 @@ class BatchNeighbours:
         is_relied_on[judgement.keeper[judgement.keeper >= 0]] = True
         texts: Numbers = self.texts[is_relied_on & self.had_keeper]
         return texts
-
-
-def find_batch_neighbours(
-    prints: Fingerprints, texts: Numbers, matching: Matching, keepers: Keepers
-) -> BatchNeighbours:
-    """Find everything that the records of a batch may be duplicates of.
-
-    Candidates outside the batch are compared here; two texts of the batch only when the judge needs it.
-
-    Args:
-        prints: The records, n of them.
-        texts: int64, shape (n,), the numbers of their texts; -1 for a record without a text.
-        matching: What counts as a duplicate.
-        keepers: All texts so far, including the batch's own.
-    """
-    own, first_row = np.unique(texts, return_index=True)
-    own, first_row = own[own >= 0], first_row[own >= 0]
-    # A text that has a keeper already is an exact duplicate: no candidates needed.
-    is_open = ~keepers.have_keeper(own)
-    candidates = keepers.candidates(own[is_open], prints.keys[first_row[is_open]])
-    counts = np.diff(candidates.offsets)
-    of_text, of_row = np.repeat(own[is_open], counts), np.repeat(first_row[is_open], counts)
-    others = candidates.texts.astype(np.int64)
-    is_own = are_in(own, others)
-    # A text without a keeper gets one only in this batch, or never.
-    is_possible = keepers.have_keeper(others) | is_own
-    of_text, of_row, others = of_text[is_possible], of_row[is_possible], others[is_possible]
-    is_elsewhere = ~is_own[is_possible]
-
-    all_texts = np.union1d(own, others)
-    rows = np.where(texts < 0, -1, np.searchsorted(all_texts, texts))
-    own_rows = np.full(len(all_texts), -1)
-    own_rows[np.searchsorted(all_texts, own)] = first_row
-    sets = ShingleSets(prints.shingles.offsets, prints.shingles.values, keepers.group_words)
-    similarities = np.full(len(others), np.nan)
-    if matching.min_similarity:
-        similarities[is_elsewhere] = compare(
-            of_row[is_elsewhere], others[is_elsewhere], sets, matching.min_similarity, keepers
-        )
-    return BatchNeighbours(
-        texts=all_texts,
-        had_keeper=keepers.have_keeper(all_texts),
-        rows=rows,
-        near=NearTexts(
-            # `of_text` ascends; `keepers.texts` is above every number and ends the last text's candidates.
-            offsets=np.searchsorted(of_text, np.append(all_texts, keepers.texts)),
-            texts=np.searchsorted(all_texts, others),
-            distances=candidates.distances[is_possible].astype(np.int64),
-            similarities=similarities,
-        ),
-        own=BatchShingles(own_rows, sets),
-    )
-
-
-def find_single_neighbours(
-    prints: Fingerprints, matching: Matching, keepers: Keepers, are_better: AreBetter | None = None
-) -> BatchNeighbours:
-    """Find everything that each record would be a duplicate of if it alone came next; add no text.
-
-    A record whose text has no keeper gets a text of its own here, numbered behind all others, which is
-    nobody's candidate.
-
-    Args:
-        prints: The records.
-        matching: What counts as a duplicate.
-        keepers: All texts so far.
-        are_better: Returns, for rows of records and numbers of texts with a keeper, which records are better
-            than the keeper.  They are no duplicates of it.
-    """
-    numbers = keepers.find_texts(prints.digests)
-    is_kept = numbers >= 0
-    is_kept[is_kept] = keepers.have_keeper(numbers[is_kept])
-    if are_better:
-        kept = np.flatnonzero(is_kept)
-        is_kept[kept] = ~are_better(kept, numbers[kept])
-    is_open = prints.digests.any(axis=1) & ~is_kept
-    open_rows = np.flatnonzero(is_open)
-    queries = np.where(numbers < 0, keepers.texts, numbers)[open_rows]
-    candidates = keepers.candidates_of(queries, prints.take(open_rows.tolist()))
-    of_row, others = np.repeat(open_rows, np.diff(candidates.offsets)), candidates.texts.astype(np.int64)
-    is_possible = keepers.have_keeper(others)
-    if are_better:
-        possible = np.flatnonzero(is_possible)
-        is_possible[possible] = ~are_better(of_row[possible], others[possible])
-    of_row, others = of_row[is_possible], others[is_possible]
-
-    kept_texts = np.union1d(numbers[is_kept], others)
-    rows = np.full(len(prints), -1)
-    rows[is_kept] = np.searchsorted(kept_texts, numbers[is_kept])
-    rows[open_rows] = len(kept_texts) + np.arange(len(open_rows))
-    sets = ShingleSets(prints.shingles.offsets, prints.shingles.values, keepers.group_words)
-    similarities = np.full(len(others), np.nan)
-    if matching.min_similarity:
-        similarities = compare(of_row, others, sets, matching.min_similarity, keepers)
-    # Texts with a keeper have no candidates; the candidates of the open rows follow.
-    no_candidates = np.zeros(len(kept_texts), np.int64)
-    return BatchNeighbours(
-        texts=np.append(kept_texts, keepers.texts + np.arange(len(open_rows))),
-        had_keeper=np.arange(len(kept_texts) + len(open_rows)) < len(kept_texts),
-        rows=rows,
-        near=NearTexts(
-            offsets=np.append(no_candidates, np.searchsorted(of_row, np.append(open_rows, len(prints)))),
-            texts=np.searchsorted(kept_texts, others),
-            distances=candidates.distances[is_possible].astype(np.int64),
-            similarities=similarities,
-        ),
-        own=BatchShingles(np.append(np.full(len(kept_texts), -1), open_rows), sets),
-    )
-
-
-def are_in(ascending: Numbers, values: Numbers) -> npt.NDArray[np.bool_]:
-    """Return which values are in a sorted array of numbers from 0 on."""
-    places = np.searchsorted(ascending, values)
-    # The appended -1 equals no value: it stands behind the array for values above its last number.
-    is_in: npt.NDArray[np.bool_] = np.append(ascending, -1)[places] == values
-    return is_in
-
-
-def compare(
-    rows: Numbers, others: Numbers, sets: ShingleSets, least: float, keepers: Keepers
-) -> npt.NDArray[np.float64]:
-    """Compare records with texts of keepers, some of the keepers' shingles at a time.
-
-    Args:
-        rows: int64, shape (p,), a row in `sets` for each pair.
-        others: int64, shape (p,), the number of a text for each pair.
-        sets: The shingles of the batch.
-        least: Similarity from which exact values are needed.
-        keepers: Where the shingles of the other texts come from.
-
-    Returns:
-        float64, shape (p,); MISSING_KEEPER where a keeper's shingles are not available.
-    """
-    similarities = np.full(len(rows), MISSING_KEEPER)
-    # Most candidates of long texts are far from similar, and their shingles may have to be fetched.
-    is_possible = keepers.can_be_similar(set_sizes(sets)[rows], others, least)
-    similarities[~is_possible] = 0.0
-    for known in keepers.shingles(np.unique(others[is_possible]).tolist()):
-        order = np.argsort(known.texts)
-        texts = known.texts[order]
-        pairs = np.flatnonzero(are_in(texts, others))
-        other_rows = order[np.searchsorted(texts, others[pairs])]
-        other_sets = ShingleSets(known.sets.offsets, known.sets.values, keepers.group_words)
-        similarities[pairs] = similarities_at_least(sets, rows[pairs], other_sets, other_rows, least)
-    return similarities
-
-
-class BatchRows(NamedTuple):
-    """The n records of a batch.
-
-    Attributes:
-        text: int64, shape (n,), number of the record's text; -1 if it cannot be judged.
-        is_droppable: bool, shape (n,), whether the record may be dropped.
-    """
-
-    text: Numbers
-    is_droppable: npt.NDArray[np.bool_]
 
 
 class NearTexts(NamedTuple):
@@ -271,7 +108,8 @@ class Judgement(NamedTuple):
 
 @compiled
 def judge(
-    rows: BatchRows,
+    texts: Numbers,
+    is_droppable: npt.NDArray[np.bool_],
     near: NearTexts,
     own: BatchShingles,
     has_keeper: npt.NDArray[np.bool_],
@@ -284,20 +122,21 @@ def judge(
     `min_similarity` 0.7 and records with the texts 1, 2, 3 and 2, the keepers are 0, -1, -1 and 2.
 
     Args:
-        rows: The records.
+        texts: int64, shape (n,), number of each record's text; -1 if it cannot be judged.
+        is_droppable: bool, shape (n,), whether the record may be dropped.
         near: The candidates of their texts.
         own: The shingles of their texts.
         has_keeper: bool, shape (m,), whether a record was kept for the text; set for texts of unique records.
         min_similarity: Least similarity of duplicates; with 0 the nearest candidate is taken without
             comparing.
     """
-    n = len(rows.text)
+    n = len(texts)
     judgement = Judgement(np.full(n, -1), np.zeros(n, np.int64), np.full(n, np.nan))
     for row in range(n):
-        text = rows.text[row]
+        text = texts[row]
         if text < 0:
             continue
-        if rows.is_droppable[row]:
+        if is_droppable[row]:
             if has_keeper[text]:
                 judgement.keeper[row], judgement.similarity[row] = text, 1.0
                 continue

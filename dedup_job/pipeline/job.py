@@ -17,9 +17,15 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from dedup_job.fingerprint.preference_ranks import best_first
 from dedup_job.fingerprint.recipe import Matching
-from dedup_job.index import better_neighbours
-from dedup_job.index.judge import BatchNeighbours, Judgement, find_batch_neighbours, find_single_neighbours
+from dedup_job.index.find_neighbours import (
+    AreBetter,
+    find_batch_neighbours,
+    find_single_neighbours,
+    outrank_keepers,
+)
+from dedup_job.index.judge import BatchNeighbours, Judgement
 from dedup_job.index.keeper_of_each_text import BatchTexts, KeeperRef, Keepers
 from dedup_job.index.key_map_search import NO_DISTANCE
 from dedup_job.mongo.ids import IdSet
@@ -84,10 +90,12 @@ class Decision(NamedTuple):
     Attributes:
         verdicts: One for each record, in order.
         relied_on: Keepers from before the batch that decide whether records are dropped.
+        displaced: Worse keepers that match a record which is kept, with `[match] prefer`.
     """
 
     verdicts: list[Verdict]
     relied_on: set[KeeperRef]
+    displaced: Sequence[KeeperRef] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +124,12 @@ class KeepFirst:
         for batch, prints in batches:
             entered = keepers.add_texts(RawIds.of(batch.ids), prints)
             adopted = find_adopted(batch, self.adopted, target)
-            decision = decide(batch.ids, prints, entered.texts, self.matching, keepers, adopted)
-            # Somebody may have deleted or changed a keeper in the target.  Without it others take its place,
-            # and these must be checked as well.
-            while outdated := find_outdated_keepers(decision.relied_on, keepers, target, self.adopted):
-                log.debug("keepers missing", extra={"fields": {"keepers": len(outdated)}})
-                keepers.mark_missing(outdated)
-                decision = decide(batch.ids, prints, entered.texts, self.matching, keepers, adopted)
+            decision = decide_by_present_keepers(
+                partial(decide, batch.ids, prints, entered.texts, self.matching, keepers, adopted),
+                keepers,
+                target,
+                self.adopted,
+            )
             plan = commit_in_parts(make_plan(batch, prints, decision.verdicts), batch.raws, commit)
             add_keepers(plan, entered, prints, keepers)
             observe(plan)
@@ -164,6 +171,29 @@ def commit_in_parts(plan: Plan, raws: Sequence[bytes], commit: Commit) -> Plan:
         if new:
             plan = plan.without(new)
     return plan
+
+
+def decide_by_present_keepers(
+    decide_once: Callable[[], Decision], keepers: Keepers, target: KeptRecords, adopted: IdSet
+) -> Decision:
+    """Decide until all keepers that the decision relies on are valid.
+
+    Somebody may have deleted or changed a keeper in the target.  Without it others take its place, and these
+    must be checked as well.
+
+    Args:
+        decide_once: Decides by the keepers that are not known to be missing.
+        keepers: All records kept so far.
+        target: Where kept records are.
+        adopted: Ids that the target had before the job first ran.
+    """
+    while True:
+        decision = decide_once()
+        outdated = find_outdated_keepers(decision.relied_on, keepers, target, adopted)
+        if not outdated:
+            return decision
+        log.debug("keepers missing", extra={"fields": {"keepers": len(outdated)}})
+        keepers.mark_missing(outdated)
 
 
 def find_outdated_keepers(
@@ -227,8 +257,9 @@ def decide(
     matching: Matching,
     keepers: Keepers,
     adopted: AdoptedIds = AdoptedIds(),
+    by_rank: bool = False,
 ) -> Decision:
-    """Decide records, in order, against the keepers and the earlier records of the batch.
+    """Decide records against the keepers and the other records of the batch.
 
     Args:
         ids: The raw ids of n records.
@@ -237,24 +268,39 @@ def decide(
         matching: What counts as a duplicate.
         keepers: All records kept so far.
         adopted: Records that are never dropped.
+        by_rank: Whether the better of two matching records is kept, in place of the earlier one.
     """
+    order, are_better = np.arange(len(ids)), None
+    if by_rank:
+        assert prints.ranks is not None
+        order, are_better = best_first(prints.ranks, ids), ranked_by(ids, prints, keepers)
     is_conflicting = contains(adopted.conflicting, ids)
     # The target will refuse these records, so they must neither be dropped nor become keepers.
     texts = np.where(is_conflicting, -1, texts)
-    neighbours = find_batch_neighbours(prints, texts, matching, keepers)
-    judgement = neighbours.judge(~contains(adopted.ids, ids), matching.min_similarity)
+    found = find_batch_neighbours(prints, texts, order, matching, keepers, are_better)
+    neighbours = found.neighbours
+    judgement = neighbours.judge(~contains(adopted.ids, ids)[order], matching.min_similarity)
     relied_on = earlier_keepers(neighbours, judgement, keepers)
     used = neighbours.texts[judgement.keeper[judgement.keeper >= 0]]
     # Backwards, so that the first record with a text overwrites the later ones.
-    rows = np.flatnonzero(np.isin(texts, used) & (judgement.keeper < 0))[::-1]
+    rows = order[np.isin(texts[order], used) & (judgement.keeper < 0)][::-1]
     own_keepers = {text: ids[row] for text, row in zip(texts[rows].tolist(), rows.tolist(), strict=True)}
     # A text that has a keeper already keeps it, also when an adopted record of the batch has the same text.
     keeper_of = own_keepers | dict(relied_on)
 
-    verdicts = make_verdicts(judgement, neighbours, prints.reasons, keeper_of)
-    for row in np.flatnonzero(is_conflicting).tolist():
-        verdicts[row] = CONFLICT
-    return Decision(verdicts, relied_on)
+    verdicts = [UNIQUE] * len(ids)
+    reasons = [prints.reasons[row] for row in order.tolist()]
+    in_order = make_verdicts(judgement, neighbours, reasons, keeper_of)
+    for row, verdict in zip(order.tolist(), in_order, strict=True):
+        verdicts[row] = CONFLICT if is_conflicting[row] else verdict
+    displaced = found.find_displaced(judgement, prints, matching, keepers) if by_rank else ()
+    return Decision(verdicts, relied_on, displaced)
+
+
+def ranked_by(ids: Sequence[bytes], prints: Fingerprints, keepers: Keepers) -> AreBetter:
+    """Return what compares records with keepers by `[match] prefer`."""
+    assert prints.ranks is not None
+    return partial(outrank_keepers, ids, prints.ranks, keepers=keepers)
 
 
 def contains(some: Collection[bytes], ids: Sequence[bytes]) -> npt.NDArray[np.bool_]:
@@ -275,10 +321,7 @@ def decide_each(
         keepers: All records kept so far.
         ids: Their raw ids, with `[match] prefer`: then a record is no duplicate of a keeper that is worse.
     """
-    are_better = None
-    if ids is not None:
-        assert prints.ranks is not None
-        are_better = partial(better_neighbours.are_better, ids, prints.ranks, keepers=keepers)
+    are_better = None if ids is None else ranked_by(ids, prints, keepers)
     neighbours = find_single_neighbours(prints, matching, keepers, are_better)
     judgement = neighbours.judge(np.ones(len(prints), np.bool_), matching.min_similarity)
     relied_on = earlier_keepers(neighbours, judgement, keepers)

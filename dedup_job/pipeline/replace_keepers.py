@@ -14,14 +14,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 
 from dedup_job.fingerprint.preference_ranks import BEST, pack_rank, unpack_ranks
 from dedup_job.fingerprint.recipe import Matching
-from dedup_job.index.better_neighbours import RankedBatch, find_better_neighbours
 from dedup_job.index.digest_index import DigestIndex
+from dedup_job.index.judge import Numbers
 from dedup_job.index.keeper_of_each_text import BatchTexts, KeeperRef, Keepers
 from dedup_job.ledger.record_rows import Dependant
 from dedup_job.mongo.ids import IdSet
@@ -34,14 +35,12 @@ from dedup_job.pipeline.job import (
     KeptRecords,
     Observe,
     add_keepers,
-    earlier_keepers,
+    decide,
+    decide_by_present_keepers,
     find_adopted,
-    find_outdated_keepers,
     make_plan,
-    make_verdicts,
 )
 from dedup_job.records import (
-    CONFLICT,
     UNIQUE,
     VANISHED,
     Action,
@@ -58,8 +57,6 @@ from dedup_job.report.run_summary import ReplacementCounts
 
 # Records that are decided again together, at most.
 PAGE = 2_000
-
-NOT_ADOPTED = AdoptedIds()
 
 log = logging.getLogger("dedup_job")
 
@@ -161,11 +158,9 @@ class KeepBest:
         # The target's own records are better than all others.
         ranks[[raw_id in adopted.ids for raw_id in batch.ids]] = BEST
         prints = replace(prints, ranks=ranks)
-        ranked = RankedBatch(batch.ids, prints, ranks, entered.texts)
-        decision, displaced = self._decide_ranked(ranked, adopted)
-        plan = replace(
-            make_plan(batch, prints, decision.verdicts), displaced=[keeper.id for keeper in displaced]
-        )
+        decision = self._decide_by_rank(batch.ids, prints, entered.texts, adopted)
+        plan = make_plan(batch, prints, decision.verdicts)
+        plan = replace(plan, displaced=[keeper.id for keeper in decision.displaced])
         if len(batch) > 1 and (len(plan.bounds(PLAN_BYTES)) > 1 or _nbytes(plan.displaced) > PLAN_BYTES):
             half = len(batch) // 2
             for some in (slice(half), slice(half, None)):
@@ -173,7 +168,7 @@ class KeepBest:
                 yield from self._decide(part, prints.take(range(len(batch))[some]), commit)
             return
         done = commit(plan, batch.raws)
-        self._displace(displaced)
+        self._displace(decision.displaced)
         add_keepers(done, entered, prints, self.keepers)
         rows = np.array(done.rows(Action.UNIQUE), np.int64)
         self.keepers.rank(entered.texts[rows], ranks[rows], self.store.number)
@@ -182,16 +177,12 @@ class KeepBest:
         self._displace([KeeperRef(int(entered.texts[row]), batch.ids[row]) for row in promoted])
         yield done
 
-    def _decide_ranked(
-        self, batch: RankedBatch, adopted: AdoptedIds = NOT_ADOPTED
-    ) -> tuple[Decision, list[KeeperRef]]:
-        """Decide records against better keepers; return the verdicts, and the keepers that they displace."""
-        while True:
-            decision, displaced = decide_best_first(batch, self.matching, self.keepers, adopted)
-            outdated = find_outdated_keepers(decision.relied_on, self.keepers, self.target, self.adopted)
-            if not outdated:
-                return decision, displaced
-            self.keepers.mark_missing(outdated)
+    def _decide_by_rank(
+        self, ids: Sequence[bytes], prints: Fingerprints, texts: Numbers, adopted: AdoptedIds = AdoptedIds()
+    ) -> Decision:
+        """Decide records against better keepers, and the better records of the batch."""
+        decide_once = partial(decide, ids, prints, texts, self.matching, self.keepers, adopted, by_rank=True)
+        return decide_by_present_keepers(decide_once, self.keepers, self.target, self.adopted)
 
     def _displace(self, displaced: Sequence[KeeperRef]) -> None:
         """Queue keepers to be decided again; until then nothing is dropped for them."""
@@ -229,8 +220,8 @@ class KeepBest:
         texts = np.array([record.text for record in records])
         ranks = unpack_ranks((record.rank for record in records), len(self.matching.prefer))
         ids = [record.id for record in records]
-        decision, displaced = self._decide_ranked(RankedBatch(ids, prints, ranks, texts))
-        self._displace(displaced)
+        decision = self._decide_by_rank(ids, replace(prints, ranks=ranks), texts)
+        self._displace(decision.displaced)
         is_kept = np.array([verdict is UNIQUE for verdict in decision.verdicts])
         self.keepers.keep(BatchTexts(texts, np.zeros(len(texts), np.bool_)), is_kept, ids)
         self.keepers.cache_shingles(texts[is_kept], prints.shingles.take(np.flatnonzero(is_kept)))
@@ -288,41 +279,6 @@ class KeepBest:
             else:
                 self._counts.replaced += was_kept and not is_kept
                 self._counts.returned += is_kept and not was_kept
-
-
-def decide_best_first(
-    batch: RankedBatch, matching: Matching, keepers: Keepers, adopted: AdoptedIds = NOT_ADOPTED
-) -> tuple[Decision, list[KeeperRef]]:
-    """Decide records against better keepers and the better records of the batch.
-
-    Args:
-        batch: The records; their texts have been added to the keepers.
-        matching: What counts as a duplicate.
-        keepers: All records kept so far.
-        adopted: Records that are never dropped.
-
-    Returns:
-        The decision, and the worse keepers that match a record which it keeps.
-    """
-    is_droppable = np.array([raw_id not in adopted.ids for raw_id in batch.ids], np.bool_)
-    is_conflicting = np.array([raw_id in adopted.conflicting for raw_id in batch.ids], np.bool_)
-    # The target will refuse these records, so they must neither be dropped nor become keepers.
-    batch = replace(batch, texts=np.where(is_conflicting, -1, batch.texts))
-    better = find_better_neighbours(batch, matching, keepers)
-    neighbours, order = better.neighbours, better.order
-    judgement = neighbours.judge(is_droppable[order], matching.min_similarity)
-    relied_on = earlier_keepers(neighbours, judgement, keepers)
-    # Backwards, so that the best record with a text overwrites the others.
-    kept = order[(batch.texts[order] >= 0) & (judgement.keeper < 0)][::-1].tolist()
-    keeper_of = {int(batch.texts[row]): batch.ids[row] for row in kept} | dict(relied_on)
-    reasons = [batch.prints.reasons[row] for row in order.tolist()]
-    verdicts = [UNIQUE] * len(batch.ids)
-    for row, verdict in zip(
-        order.tolist(), make_verdicts(judgement, neighbours, reasons, keeper_of), strict=True
-    ):
-        verdicts[row] = CONFLICT if is_conflicting[row] else verdict
-    displaced = better.find_displaced(judgement, batch.prints, matching, keepers)
-    return Decision(verdicts, relied_on), displaced
 
 
 def _before(record: DroppedRecord) -> tuple[int, Verdict]:

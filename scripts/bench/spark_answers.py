@@ -32,10 +32,9 @@ from bson import decode
 from pymongo import MongoClient
 
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
-from dedup_job.index.better_neighbours import RankedBatch
 from dedup_job.index.keeper_of_each_text import KeeperRefetch, Keepers
 from dedup_job.mongo.ids import id_of
-from dedup_job.pipeline.replace_keepers import decide_best_first
+from dedup_job.pipeline.job import decide
 from dedup_job.records import RAW, RawIds, chunked
 from scripts.bench.forms import CHANGED, ONE, THIRTY
 from scripts.bench.groups import recipe_of
@@ -134,9 +133,7 @@ def dropped_in_one_batch(client: MongoClient[dict[str, Any]], prefer: str) -> Ma
     ids, prints = list(map(id_of, raws)), fingerprint(raws)
     keepers = Keepers(recipe, 1 << 40, KeeperRefetch(lambda ids: [], fingerprint))
     entered = keepers.add_texts(RawIds.of(ids), prints)
-    assert prints.ranks is not None
-    batch = RankedBatch(ids, prints, prints.ranks, entered.texts)
-    decision, _ = decide_best_first(batch, recipe.matching, keepers)
+    decision = decide(ids, prints, entered.texts, recipe.matching, keepers, by_rank=True)
     return {
         decode(raw_id)["_id"]: (decode(match.keeper)["_id"], match.distance, match.similarity)
         for raw_id, verdict in zip(ids, decision.verdicts, strict=True)

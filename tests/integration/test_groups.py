@@ -10,7 +10,7 @@ import pytest
 from bson.json_util import dumps
 
 from dedup_job.fingerprint import fingerprinter
-from dedup_job.index import better_neighbours
+from dedup_job.index import find_neighbours
 from scripts.bench.corpus import Mix, generate
 from tests.support.inline_engine import without_workers
 from tests.support.job import Job
@@ -169,8 +169,8 @@ def test_the_group_does_not_count_as_common_text_where_the_longest_is_kept(short
 
 def test_verify_finds_a_wrong_similarity(short: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as faulty:
-        sets = better_neighbours.ShingleSets
-        faulty.setattr(better_neighbours, "ShingleSets", lambda offsets, values, _: sets(offsets, values))
+        sets = find_neighbours.ShingleSets
+        faulty.setattr(find_neighbours, "ShingleSets", lambda offsets, values, _: sets(offsets, values))
         short.decide("backfill")
     assert len(dropped(short)) == 3
     assert short.differences().keys() == {"similarity_differs"}

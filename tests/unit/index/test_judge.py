@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from dedup_job.index.judge import BatchRows, BatchShingles, Judgement, NearTexts, judge
+from dedup_job.index.judge import BatchShingles, Judgement, NearTexts, judge
 from dedup_job.index.similarity import ShingleSets
 
 
@@ -32,7 +32,8 @@ def judged(
     """
     others = [other for row in near for other, _ in row]
     return judge(
-        BatchRows(numbers(texts), np.array([row not in held for row in range(len(texts))], bool)),
+        numbers(texts),
+        np.array([row not in held for row in range(len(texts))], bool),
         NearTexts(
             ends(near),
             numbers(others),

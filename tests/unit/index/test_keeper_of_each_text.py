@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup_job.index import keeper_of_each_text
-from dedup_job.index.judge import compare
+from dedup_job.index.find_neighbours import compare
 from dedup_job.index.keeper_ids import KeeperIds
 from dedup_job.index.keeper_of_each_text import BatchTexts, KeeperRef, KeeperRefetch, Keepers
 from dedup_job.index.shingle_cache import ENTRY_BYTES
