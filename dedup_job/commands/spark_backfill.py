@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -134,24 +135,22 @@ def decide(
     _check_radius(context.recipe)
     check_rights_to_replace(context)
     cluster = Cluster(engine.master, engine.conf, engine.partitions)
-    context.check_no_foreign_records(context.ledger_reader().head())
+    head = context.ledger_reader().head()
+    context.check_no_foreign_records(head)
+    if head is not None and not head.is_empty and head.stages is not None and head.stages["is_done"]:
+        return decide_here(context, BACKFILL, observe, consent, expected)
     with session(cluster, f"dedup-job {context.source_name}") as spark:
-        from dedup_job.spark.stage_files import Work
         from dedup_job.spark.work_folder import make_work_folder
 
         make_work_folder(spark, folder)
-        work = Work(spark, folder, _stage_inputs(context))
-        head = context.ledger_reader().head()
-        if not work.is_done or head is None or head.is_empty:
-            summary, is_complete = _Backfill(context, spark, work, observe).run(consent, expected)
-            if is_complete:
-                return summary
-            log.info("deciding locally what Spark has left")
-            rest = decide_here(context, BACKFILL, observe, consent)
-            # Named for the run that decided nearly all.
-            counts, seconds = summary.counts + rest.counts, summary.seconds + rest.seconds
-            return replace(rest, run=summary.run, counts=counts, seconds=seconds)
-    return decide_here(context, BACKFILL, observe, consent, expected)
+        summary, is_complete = _Backfill(context, spark, folder, observe).run(consent, expected)
+    if is_complete:
+        return summary
+    log.info("deciding locally what Spark has left")
+    rest = decide_here(context, BACKFILL, observe, consent)
+    # Named for the run that decided nearly all.
+    counts, seconds = summary.counts + rest.counts, summary.seconds + rest.seconds
+    return replace(rest, run=summary.run, counts=counts, seconds=seconds)
 
 
 def _check_radius(recipe: Recipe) -> None:
@@ -204,7 +203,7 @@ class _Backfill:
 
     context: Context
     spark: SparkSession
-    work: Work
+    folder: str
     observe: Observe
 
     def run(self, consent: Consent, expected: int | None) -> tuple[RunSummary, bool]:
@@ -232,14 +231,13 @@ class _Backfill:
                     "use --engine local"
                 )
             _check_decided_by_backfills(ledger, head)
-            restored, undone = frozenset(chain.from_iterable(ledger.overridden_ids())), _last_undone(ledger)
-            records = self.work.first("records", lambda: self._read_source(head, restored), undone)
+            work, records = self._begin_stages(ledger, head)
             recipe, first_order = context.recipe, records.manifest.notes["first_order"]
             self._check_first_records(records, first_order, guards)
             shape = Shape(
                 recipe.matching, recipe.bits // 64, recipe.group_words, self._partitions, first_order
             )
-            verdicts = decided(self.work, records, shape)
+            verdicts = decided(work, records, shape)
             ledger.begin_deciding(expected)
             counts, left = self._commit_verdicts(ledger, head, verdicts, guards)
             # What an interrupted run has left is not counted again.
@@ -247,7 +245,8 @@ class _Backfill:
                 head.is_empty and not left and ledger.current_head.unsettled is None
             )
             ledger.store_scan(*_times_of_reading(records), is_complete)
-            self.work.end()
+            # A later backfill does not reuse these stages.
+            ledger.swap({"pending": None}, {"stages": {"snapshot": work.snapshot, "is_done": True}})
             report = RunSummary(
                 run.name,
                 BACKFILL,
@@ -262,10 +261,38 @@ class _Backfill:
             ledger.close({**report.as_json(), "exit_code": report.exit_code})
         return report, is_complete
 
+    def _begin_stages(self, ledger: Ledger, head: Head) -> tuple[Work, Stage]:
+        """Return the stages, and the first of them; read the source if it is not complete, or not valid.
+
+        Raises:
+            ConfigError: If the ledger is not empty, and its stages are not in the folder. Records with
+                smaller ids that arrived since would be mistaken for deleted records.
+        """
+        from dedup_job.spark.stage_files import Work
+
+        inputs, undone = _stage_inputs(self.context), _last_undone(ledger)
+        former = None
+        if head.stages is not None:
+            former = Work(self.spark, self.folder, head.stages["snapshot"], inputs, ledger.check_held)
+            found = None if head.stages["is_done"] else former.find("records")
+            if found is not None and found.manifest.notes["undone"] == undone:
+                return former, found
+        if not head.is_empty:
+            raise ConfigError(
+                f"{self.context.target_name} has a backfill that was not decided on Spark, or whose stages "
+                "are not in the folder [engine] work; finish it with --engine local"
+            )
+        work = Work(self.spark, self.folder, secrets.token_hex(8), inputs, ledger.check_held)
+        ledger.swap({"pending": None}, {"stages": {"snapshot": work.snapshot, "is_done": False}})
+        if former is not None:
+            former.remove()
+        table, notes = self._read_source(frozenset(chain.from_iterable(ledger.overridden_ids())))
+        return work, work.make("records", lambda: table, {**notes, "undone": undone})
+
     def _check_first_records(self, records: Stage, first_order: int, guards: Guards) -> None:
         """Let guards judge the first records of the source, before the stages that take hours."""
         some = records.table.where(f"order >= {first_order}").select("order", "id", "reason")
-        with named_errors("records", self.work.folder):
+        with named_errors("records", self.folder):
             first = some.orderBy("order").limit(FIRST_RECORDS).collect()
         ids = [bytes(row.id) for row in first]
         # Only groups and preferences depend on other fields of all these records.
@@ -294,7 +321,7 @@ class _Backfill:
             guards.check(plan)
             return ledger.commit(plan, raws, context.target, _mode_of(phase))
 
-        stored = tables(self.spark, verdicts, self.work.folder)
+        stored = tables(self.spark, verdicts, self.folder)
         deviations, rest = so_far(_plans(ledger.plan_columns(head)), stored)
         first, rest = first_of(rest)
 
@@ -357,22 +384,12 @@ class _Backfill:
             }
         return altered
 
-    def _read_source(self, head: Head, restored: frozenset[bytes]) -> tuple[DataFrame, Mapping[str, Any]]:
-        """Return the fingerprinted records as a table, and when reading began and the source's first `order`.
-
-        Raises:
-            ConfigError: If the ledger is not empty. Records with smaller ids that arrived since would be
-                mistaken for deleted records.
-        """
+    def _read_source(self, restored: frozenset[bytes]) -> tuple[DataFrame, Mapping[str, Any]]:
+        """Return the fingerprinted records, and when reading began and the source's first `order`."""
         from dedup_job.spark.arrow_columns import POSITION_BITS
         from dedup_job.spark.fingerprint_ranges import ranges, read
 
         context, limits = self.context, self.context.settings.limits
-        if not head.is_empty:
-            raise ConfigError(
-                f"{self.context.target_name} has a backfill that was not decided on Spark, or whose stages "
-                "are not in the folder [engine] work; finish it with --engine local"
-            )
         looked, newest = context.source.begin_scan()
         split = [
             range_

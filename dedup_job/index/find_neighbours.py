@@ -30,7 +30,7 @@ from dedup_job.records import Fingerprints
 
 Flags = npt.NDArray[np.bool_]
 AreBetter = Callable[[Numbers, Numbers], Flags]
-"""Returns, for rows of records and numbers of texts with a keeper, which records are better than the keeper."""
+"""Returns, for rows of records and numbers of texts with a keeper, which records are better than it."""
 
 
 @dataclass(frozen=True, slots=True)

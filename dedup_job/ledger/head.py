@@ -243,6 +243,8 @@ class Head:
         promotion: The promotion of the target; None if it was not promoted.
         unsettled: From this plan on, keepers may match better kept records and must be decided again; None
             if there are none.  Until then, a record may be in two plans, and the later one counts.
+        stages: The stages of a backfill on Spark: the `snapshot` that names their files, and whether the
+            backfill `is_done`; None if there was none.
     """
 
     source: str
@@ -267,6 +269,7 @@ class Head:
     sweep: SweepProgress | None = None
     promotion: Promotion | None = None
     unsettled: int | None = None
+    stages: Mapping[str, Any] | None = None
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Head:

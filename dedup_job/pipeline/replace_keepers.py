@@ -178,7 +178,7 @@ class KeepBest:
         yield done
 
     def _decide_by_rank(
-        self, ids: Sequence[bytes], prints: Fingerprints, texts: Numbers, adopted: AdoptedIds = AdoptedIds()
+        self, ids: Sequence[bytes], prints: Fingerprints, texts: Numbers, adopted: AdoptedIds
     ) -> Decision:
         """Decide records against better keepers, and the better records of the batch."""
         decide_once = partial(decide, ids, prints, texts, self.matching, self.keepers, adopted, by_rank=True)
@@ -220,7 +220,7 @@ class KeepBest:
         texts = np.array([record.text for record in records])
         ranks = unpack_ranks((record.rank for record in records), len(self.matching.prefer))
         ids = [record.id for record in records]
-        decision = self._decide_by_rank(ids, replace(prints, ranks=ranks), texts)
+        decision = self._decide_by_rank(ids, replace(prints, ranks=ranks), texts, AdoptedIds())
         self._displace(decision.displaced)
         is_kept = np.array([verdict is UNIQUE for verdict in decision.verdicts])
         self.keepers.keep(BatchTexts(texts, np.zeros(len(texts), np.bool_)), is_kept, ids)

@@ -21,7 +21,7 @@ from bson import ObjectId
 from dedup_job import config
 from dedup_job.commands import spark_backfill
 from dedup_job.config import EngineSettings
-from dedup_job.errors import ConfigError, GuardStop, StorageFull, Unreachable
+from dedup_job.errors import ConfigError, GuardStop, LeaseHeld, StorageFull, Unreachable
 from dedup_job.pipeline.command_context import Context
 from dedup_job.pipeline.guards import FIRST_RECORDS
 from dedup_job.report.run_summary import RunSummary
@@ -360,7 +360,7 @@ def test_a_killed_backfill_goes_on_from_the_last_whole_stage(
     from dedup_job.spark import stage_files
 
     other, made, most = another_job(), [], 2
-    make = stage_files.Work._made
+    make = stage_files.Work.make
 
     def killed(self: stage_files.Work, name: str, *rest: Any) -> stage_files.Stage:
         if len(made) == most:
@@ -368,7 +368,7 @@ def test_a_killed_backfill_goes_on_from_the_last_whole_stage(
         made.append(name)
         return make(self, name, *rest)
 
-    monkeypatch.setattr(stage_files.Work, "_made", killed)
+    monkeypatch.setattr(stage_files.Work, "make", killed)
     with pytest.raises(KeyboardInterrupt):
         on_spark(other)
     most = len(STAGES)
@@ -542,19 +542,74 @@ def test_a_check_of_the_work_folder_leaves_nothing(spark: Any, tmp_path: Path) -
 
 
 @pytest.mark.long
-def test_stages_of_another_recipe_are_refused(filled: Job, another_job: Callable[[], Job]) -> None:
+def test_another_target_makes_stages_of_its_own_in_the_same_folder(
+    filled: Job, another_job: Callable[[], Job]
+) -> None:
     other = another_job()
     on_spark(other)
-    work = other.tables["engine"]["work"]
-    other.tables["target"]["collection"] = "others"
-    other.set("match", min_similarity=0.9)
-    other.tables["engine"]["work"] = work
-    with pytest.raises(ConfigError, match="stages of another recipe"):
-        on_spark(other)
+    for job in (filled, other):
+        job.tables["target"]["collection"] = "others"
+        job.set("match", min_similarity=0.9)
+    filled.decide("backfill")
+    on_spark(other)
+    assert others_of(other) == others_of(filled)
+
+
+def others_of(job: Job) -> dict[Any, Any]:
+    """Return the keepers of the records that were dropped for the target `others`."""
+    return {row["_id"]: row["keeper"] for row in job.database["others.dedup.dropped"].find()}
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("files", ["records/*.parquet", "records.manifest/part-*"])
+def test_two_writers_of_a_work_folder_do_not_mix_their_files(spark: Any, tmp_path: Path) -> None:
+    from dedup_job.spark.stage_files import Work
+
+    def rows(*numbers: int) -> Callable[[], Any]:
+        return lambda: spark.createDataFrame([(number,) for number in numbers], "number bigint")
+
+    def numbers(stage: Any) -> list[int]:
+        return sorted(row.number for row in stage.table.collect())
+
+    one, same, other = (Work(spark, str(tmp_path), name, {}, lambda: None) for name in ("a", "a", "b"))
+    made = [one.make("records", rows(1, 2), {}), other.make("records", rows(3, 4, 5), {})]
+    made += [same.make("records", rows(1, 2), {})]
+    assert [numbers(stage) for stage in made] == [[1, 2], [3, 4, 5], [1, 2]]
+    assert numbers(one.find("records")) == [1, 2]
+    assert numbers(other.find("records")) == [3, 4, 5]
+    assert Work(spark, str(tmp_path), "a", {"recipe": "another"}, lambda: None).find("records") is None
+
+    one.remove()
+    assert one.find("records") is None
+    assert numbers(other.find("records")) == [3, 4, 5]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("has_lost_files", [False, True])
+def test_a_backfill_that_wakes_without_the_lease_decides_nothing(
+    job: Job, monkeypatch: pytest.MonkeyPatch, has_lost_files: bool
+) -> None:
+    """Another run has taken the lease meanwhile; if it read the source anew, it deleted these files."""
+    from dedup_job.spark.stage_files import Work
+
+    job.source.insert_many([{"_id": n, "text": f"text number {n // 2} of a small source"} for n in range(40)])
+    make = Work.make
+
+    def overtaken(self: Work, name: str, *rest: Any) -> Any:
+        if name == "pairs":
+            job.ledger("head").update_one({"_id": "head"}, {"$inc": {"fence": 1}})
+            if has_lost_files:
+                self.remove()
+        return make(self, name, *rest)
+
+    monkeypatch.setattr(Work, "make", overtaken)
+    with pytest.raises(LeaseHeld):
+        on_spark(job)
+    assert not list(Path(job.tables["engine"]["work"]).glob("pairs-*.manifest"))
+    assert job.target.count_documents({}) == 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("files", ["records-*/*.parquet", "records-*.manifest/part-*"])
 def test_a_damaged_file_of_a_stage_is_named_with_what_to_do(
     job: Job, monkeypatch: pytest.MonkeyPatch, files: str
 ) -> None:
@@ -596,7 +651,7 @@ def test_a_guard_stops_it_before_anything_is_made_of_the_records(job: Job) -> No
     with pytest.raises(GuardStop, match="text is in texts"):
         on_spark(job)
     assert not job.ledger("plans").count_documents({})
-    assert not Path(job.tables["engine"]["work"], "texts").exists()
+    assert not list(Path(job.tables["engine"]["work"]).glob("texts-*"))
 
 
 @pytest.mark.long
@@ -697,7 +752,7 @@ def test_what_a_nightly_run_has_decided_ends_it_before_anything_is_made(
 
     with pytest.raises(ConfigError, match="decisions of an adoption or of nightly runs"):
         on_spark(job)
-    assert not Path(job.tables["engine"]["work"], "texts").exists()
+    assert not list(Path(job.tables["engine"]["work"]).glob("texts-*"))
 
 
 def test_without_java_it_is_said_what_to_install(job: Job) -> None:
