@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from math import isnan
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
+from math import inf, isinf, isnan
 from struct import Struct
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from bson import encode
+from bson.binary import Binary
 from bson.datetime_ms import DatetimeMS
 from bson.decimal128 import Decimal128
 from bson.errors import BSONError
+from bson.int64 import Int64
+from bson.max_key import MaxKey
+from bson.min_key import MinKey
 from bson.objectid import ObjectId
 from bson.raw_bson import RawBSONDocument
+from bson.timestamp import Timestamp
 
 from dedup_job.fingerprint.preference_rule import LENGTH, PreferRule
 from dedup_job.records import RAW, Unchecked
@@ -32,10 +39,10 @@ SMALLER_FIRST: Final = ("oldest", "ascending")
 # The kind of a value that a record lacks.
 NOTHING: Final = "nothing"
 
-SIGNED, UNSIGNED, FLOAT = Struct(">q"), Struct(">Q"), Struct(">d")
+UNSIGNED, FLOAT = Struct(">Q"), Struct(">d")
 TOP_BIT: Final = 1 << 63
 # Codes of BSON types. A raw id has its type in the fifth byte, its value between the name and the last byte.
-DOUBLE, STRING, OBJECT_ID, DATE, INT, LONG = 0x01, 0x02, 0x07, 0x09, 0x10, 0x12
+STRING, OBJECT_ID = 0x02, 0x07
 KIND, VALUE = 4, slice(9, -1)
 
 
@@ -108,29 +115,68 @@ def _order_of_float(number: float) -> int:
 
 
 def tie_key(raw_id: bytes) -> bytes:
-    """Return bytes that sort like an id: among equally good records the smaller id is better.
-
-    ObjectIds, numbers, strings and dates sort as on the server; ids of other types by their bytes.
-    """
-    kind, content = raw_id[KIND], raw_id[VALUE]
-    if kind in (DOUBLE, INT, LONG):
-        number = RawBSONDocument(raw_id)["_id"]
-        # Equal numbers of different types are different ids, so the bytes come last.
-        exact = SIGNED.pack(number) if kind != DOUBLE else b""
-        rounded = 0 if number != number else _order_of_float(float(number))
-        return b"\x01" + UNSIGNED.pack(rounded) + _flip_sign(exact) + raw_id
-    if kind == STRING:
-        return b"\x02" + content[4:]
-    if kind == OBJECT_ID:
-        return b"\x07" + content
-    if kind == DATE:
-        return b"\x09" + _flip_sign(content[::-1])
-    return b"\x0f" + raw_id
+    """Return bytes that sort like an id on the server: among equally good records the smaller is better."""
+    # Without decoding, as one of these is the id of most records.
+    if raw_id[KIND] == OBJECT_ID:
+        return SORT_AS[ObjectId][0] + raw_id[VALUE]
+    if raw_id[KIND] == STRING:
+        return SORT_AS[str][0] + _terminated(raw_id[VALUE][4:-1])
+    # Equal numbers of different types are different ids, so the bytes come last.
+    return _sort_key(RawBSONDocument(raw_id, RAW)["_id"]) + raw_id
 
 
-def _flip_sign(number: bytes) -> bytes:
-    """Return a big-endian signed number in a form that sorts by its bytes."""
-    return bytes([number[0] ^ 0x80]) + number[1:] if number else b""
+def _sort_key(value: Any) -> bytes:
+    """Return bytes that sort like a value in MongoDB's comparison order, and of which none begins another."""
+    code, sort = SORT_AS.get(type(value), (b"\x0c", lambda other: encode({"": other})))
+    return code + sort(value)
+
+
+def _sort_fields(fields: Iterable[tuple[str, Any]]) -> bytes:
+    """Return bytes that sort like a document: by type, name and value of each field in turn."""
+    keys = [(_sort_key(value), name.encode()) for name, value in fields]
+    return b"".join(key[:1] + _terminated(name) + key[1:] for key, name in keys) + b"\0"
+
+
+def _sort_number(number: int | float | Decimal) -> bytes:
+    """Return bytes that sort like a number: first its nearest double, then the difference from it."""
+    if number != number:
+        return bytes(2 * UNSIGNED.size)
+    try:
+        nearest = float(number)
+    except OverflowError:
+        nearest = inf if number > 0 else -inf
+    rest = 0.0 if isinf(nearest) and number == nearest else float(Decimal(number) - Decimal(nearest))
+    return UNSIGNED.pack(_order_of_float(nearest)) + UNSIGNED.pack(_order_of_float(rest))
+
+
+def _terminated(text: bytes) -> bytes:
+    """Return bytes that sort like a text, and end where no other text goes on."""
+    return text.replace(b"\0", b"\0\xff") + b"\0\0"
+
+
+def _sort_binary(value: bytes) -> bytes:
+    """Return bytes that sort like binary data: by length, subtype and content."""
+    subtype = value.subtype if isinstance(value, Binary) else 0
+    return len(value).to_bytes(4) + bytes([subtype]) + value
+
+
+# For each type a byte that sorts like the type, and a function that returns bytes for its values.  No key
+# begins with zero, which ends a document.
+SORT_AS: Mapping[type, tuple[bytes, Callable[[Any], bytes]]] = {
+    MinKey: (b"\x01", lambda _: b""),
+    type(None): (b"\x02", lambda _: b""),
+    **dict.fromkeys((int, Int64, float), (b"\x03", _sort_number)),
+    Decimal128: (b"\x03", lambda number: _sort_number(number.to_decimal())),
+    str: (b"\x04", lambda text: _terminated(text.encode("utf-8", "surrogatepass"))),
+    RawBSONDocument: (b"\x05", lambda fields: _sort_fields(fields.items())),
+    list: (b"\x06", lambda items: _sort_fields(("", item) for item in items)),
+    **dict.fromkeys((bytes, Binary), (b"\x07", _sort_binary)),
+    ObjectId: (b"\x08", lambda found: found.binary),
+    bool: (b"\x09", lambda is_true: bytes([is_true])),
+    DatetimeMS: (b"\x0a", lambda time: (TOP_BIT + int(time)).to_bytes(8)),
+    Timestamp: (b"\x0b", lambda time: time.time.to_bytes(4) + time.inc.to_bytes(4)),
+    MaxKey: (b"\x7f", lambda _: b""),
+}
 
 
 def best_first(ranks: Ranks, ids: Sequence[bytes]) -> npt.NDArray[np.intp]:

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from bson import Binary, Code, DatetimeMS, Decimal128, Int64, MaxKey, MinKey, ObjectId, Timestamp
 from bson.json_util import dumps
 
 from dedup_job import config
@@ -16,14 +17,15 @@ from dedup_job.commands.backfill_and_run import adopt
 from dedup_job.commands.dry_run_report import DryRun, dry_run
 from dedup_job.commands.find import find
 from dedup_job.errors import GuardStop, NotPermitted, StateError
-from dedup_job.mongo.ids import extended
+from dedup_job.fingerprint.preference_ranks import tie_key
+from dedup_job.mongo.ids import extended, id_of
 from dedup_job.mongo.target import Target
 from dedup_job.pipeline import guards
 from dedup_job.pipeline.command_context import Context
 from dedup_job.recipe_from_settings import make_recipe
 from dedup_job.records import Action
 from tests.support.inline_engine import without_workers
-from tests.support.job import Job
+from tests.support.job import RAW, Job
 from tests.support.kill_in_process import commands_of, free_lease, killed, killed_after_setting
 from tests.support.preferred_records import chained_records, kept_by_brute_force
 from tests.support.sync_cases import EVERY, dropped, exceptions, up_to_date
@@ -449,3 +451,25 @@ def test_find_says_what_the_next_run_decides(preferring: Job, rules: list[Any]) 
     assert {(action, replaces) for action, _, replaces in told} == {
         (Action.DUPLICATE, False), (Action.UNIQUE, False), (Action.UNIQUE, True),
     }  # fmt: skip
+
+
+def test_ids_of_all_types_are_sorted_as_the_server_sorts_them(job: Job) -> None:
+    """Of equally good records the one with the smallest id is kept."""
+    times = [DatetimeMS(-(10**14)), DatetimeMS(0), DatetimeMS(10**15), Timestamp(1, 2), Timestamp(2, 1)]
+    numbers = [float("nan"), float("-inf"), Int64(-(2**60)), -1.5, 0, Decimal128("0.1"), 0.1, 7, 2**53 + 1]
+    texts = ["", "a", "a\0", "a\0b", "a\x01", "ab", "b", "天"]
+    binaries = [b"", b"\xff", b"ab", Binary(b"ab", 5), Binary(b"\0" * 16, 4), Binary(b"\1" * 16, 4)]
+    objects = [ObjectId("0" * 24), ObjectId("6" * 24), False, True, None, MinKey(), MaxKey(), Code("f")]
+    plain = [*times, *numbers, *texts, *binaries, *objects]
+    documents = [{}, {"a": 256}, {"a": 1}, {"a": 2, "b": 1}, {"a": 2}, {"b": 0}, {"a": {"c": 1}}, {"a": {}}]
+    documents += [{"a": value} for value in plain] + [
+        {"a": [1, 2]},
+        {"a": [1]},
+        {"a": []},
+        {"a": "a", "b": 1},
+    ]
+    values = [*plain, *documents]
+    job.source.insert_many([{"_id": value} for value in Random(5).sample(values, len(values))])
+    on_server = [id_of(record.raw) for record in job.source.with_options(RAW).find().sort("_id", 1)]
+    assert len(on_server) == len(values)
+    assert sorted(on_server, key=tie_key) == on_server

@@ -93,6 +93,7 @@ def test_records_are_sorted_by_the_first_rule_then_the_next_then_the_id(rows: li
         ["", "a", "aa", "b", "天"],
         [datetime(1960, 1, 1), datetime(1971, 1, 1), datetime(2024, 1, 1)],
         [ObjectId("0" * 24), ObjectId("0" * 23 + "1"), ObjectId("f" * 24)],
+        [Decimal128("-1E400"), -1e300, Decimal128("0.1"), 0.1, 2**53, Int64(2**53 + 1), Decimal128("1E400")],
     ],
 )
 def test_ids_of_one_type_are_sorted_as_on_the_server(values: list[Any]) -> None:
