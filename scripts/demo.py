@@ -19,6 +19,7 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from dedup_job import config
+from dedup_job.commands.record_lookup import fetch_beginnings
 from dedup_job.pipeline.command_context import Context
 from scripts.bench.corpus import generate, load
 
@@ -99,7 +100,7 @@ def _show(pairs: list[dict[str, Any]], settings: Path) -> None:
     """Print the beginnings of the pairs' texts."""
     ids = {one: encode({"_id": one}) for row in pairs for one in (row["keeper"], row["_id"])}
     with Context(config.load_settings(settings)) as context:
-        beginnings = context.text_beginnings(ids.values())
+        beginnings = fetch_beginnings(context, ids.values())
     print(f"\n{len(pairs)} of the pairs, each by the beginnings of its texts:")
     for row in pairs:
         near = f", similarity {row['similarity']:.3f}" if row["reason"] == "near" else ""

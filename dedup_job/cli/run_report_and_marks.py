@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -78,11 +79,12 @@ class ReportedRun:
             is_done: True for a past run, False for a dry run.
         """
         from dedup_job.commands.compare_numbers_in_pairs import compare_numbers
+        from dedup_job.commands.record_lookup import fetch_beginnings
         from dedup_job.report.sampled_pairs_and_groups import evidence_json, evidence_text
         from dedup_job.report.steps_after_dry_run import next_step_lines, next_steps
 
         numbers = compare_numbers(context, self._near, summary.counts)
-        shown = evidence_json(self._evidence, context.text_beginnings)
+        shown = evidence_json(self._evidence, partial(fetch_beginnings, context))
         about_numbers = numbers.as_text() if numbers else ""
         parts = (summary_text(summary), about_numbers, evidence_text(shown))
         text = "\n".join(filter(None, parts))

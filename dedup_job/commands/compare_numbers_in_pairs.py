@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dedup_job.commands.record_lookup import fetch_duplicates, fetch_keepers
+from dedup_job.commands.record_lookup import BEGINNING, fetch_duplicates, fetch_keepers
 from dedup_job.errors import DedupError
 from dedup_job.fingerprint.shingles import NUMBER_PATTERN, comparable_text
 from dedup_job.pipeline.command_context import Context
@@ -25,8 +25,6 @@ from dedup_job.report.terminal_text import wrap_text
 # Pairs that are compared: with 500, the share is known to about 4 % of all (95 % of the time).
 COMPARED = 500
 SETTING = '[match] numbers = "distinguish"'
-# Characters of a text that are searched for differences.
-SUMMARY_CHARACTERS = 10_000
 # Samples that a report shows.
 SHOWN = 3
 # Characters after which reading of pairs stops: with very long texts, fewer are enough.
@@ -131,7 +129,7 @@ def summarize_texts(texts: Iterable[tuple[bytes, str]], with_numbers: bool) -> d
             numbers = " ".join(NUMBER_PATTERN.findall(text))
             rest = comparable_text(NUMBER_PATTERN.sub("0", text))
             digests = [digest(numbers.encode()), digest(rest.encode())]
-        summaries[raw_id] = TextSummary(text[:SUMMARY_CHARACTERS], len(text), *digests)
+        summaries[raw_id] = TextSummary(text[:BEGINNING], len(text), *digests)
     return summaries
 
 

@@ -15,6 +15,7 @@ from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.record_rows import Dependant
 from dedup_job.ledger.run_history import RunId
 from dedup_job.ledger.settings_fit_ledger import Consent
+from dedup_job.mongo.ids import IdSet
 from dedup_job.mongo.pages import Window
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import ReadOnlyTarget, Target
@@ -189,7 +190,7 @@ def dry_run(
                 adopted.append(RawIds.of(plan.ids))
                 advance(len(batch))
         if options.fresh:
-            past = PriorDecisions.none(keepers, window)
+            past = PriorDecisions(keepers, IdSet(), IdSet(), window)
         else:
             past = PriorDecisions.read(context, reader, head, keepers, window, foreign=adopted)
         first_number = head.next if head else 0

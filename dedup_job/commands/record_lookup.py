@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,8 @@ from dedup_job.text.fields import TextFields
 
 # Ledger rows whose texts are fetched together.
 ROWS_AT_ONCE = 200
+# Characters of a text that are searched for differences.
+BEGINNING = 10_000
 
 
 def open_ledger_reader(context: Context) -> LedgerReader:
@@ -46,6 +48,11 @@ def fetch_duplicates(context: Context, ids: Sequence[bytes]) -> Iterator[tuple[b
     The text of a record without a text is "(reason)".
     """
     return _fetch_texts(context, context.dropped_records, ids)
+
+
+def fetch_beginnings(context: Context, ids: Iterable[bytes]) -> dict[bytes, str]:
+    """Return the first characters of the texts that `fetch_duplicates` yields, by id."""
+    return {raw_id: text[:BEGINNING] for raw_id, text in fetch_duplicates(context, list(ids))}
 
 
 def fetch_keepers(context: Context, ids: Sequence[bytes]) -> Iterator[tuple[bytes, str]]:

@@ -35,7 +35,7 @@ class Fingerprinter:
     def __init__(self, recipe: Recipe) -> None:
         self._recipe = recipe
         words = read_user_words(_checked_path(recipe.user_words)) if recipe.user_words else []
-        tables = load_tables([(word.lower(), frequency) for word, frequency in words])
+        tables = load_tables(tuple((word.lower(), frequency) for word, frequency in words))
         stop_words = read_stop_words(_checked_path(recipe.stop_words)) if recipe.stop_words else ()
         segmenter = Segmenter(tables, recipe.hmm)
         idf_weights = load_idf_weights(recipe.idf_table, recipe.terms.idf)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isqrt, log
+from math import log
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +22,6 @@ from dedup_job.fingerprint.term_hash_tables import Hashes, Numbers, build_table,
 SCALE = 1024
 # With a larger IDF, the weight of a term in a long text might not fit into 63 bits.
 MOST = 1e9
-# Below it 1,024 times a number is less than 2**52, and the floor of its root is exact in floating point.
-EXACT_SQRT_LIMIT = 1 << 42
 HEADER = "# dedup-job idf"
 NO_SEPARATORS = bytes(set(range(256)) - set(b" \n"))
 
@@ -72,9 +70,8 @@ def idf_weights(idfs: npt.NDArray[np.int64], kind: str) -> npt.NDArray[np.int64]
         return np.full_like(idfs, SCALE)
     if kind == "full":
         return idfs
-    if idfs.max(initial=0) < EXACT_SQRT_LIMIT:
-        return np.sqrt(idfs * SCALE).astype(np.int64)
-    return np.array([isqrt(idf * SCALE) for idf in idfs.tolist()], np.int64)
+    # Exact, as a floating-point number has 52 bits, and these products have fewer: see MOST.
+    return np.sqrt(idfs * SCALE).astype(np.int64)
 
 
 def jieba_idf_path() -> Path:

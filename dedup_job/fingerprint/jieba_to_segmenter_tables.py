@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec, module_from_spec, spec_from_loader
 from math import log
@@ -33,7 +32,7 @@ from dedup_job.fingerprint.segmenter_tables import (
 )
 from dedup_job.text.code_points import encode_text
 
-UserWords = Sequence[tuple[str, int | None]]
+UserWords = tuple[tuple[str, int | None], ...]
 """Words with their frequency; None for a frequency that is just great enough to keep the word whole."""
 
 IMPOSSIBLE: Final = -3.14e100  # jieba's logarithm of 0
@@ -56,6 +55,7 @@ def jieba_folder() -> Path:
     return Path(package.submodule_search_locations[0])
 
 
+@lru_cache(maxsize=2)
 def load_tables(user_words: UserWords) -> Tables:
     """Return the tables for jieba's dictionary and these words, which are added in order.
 
@@ -63,12 +63,7 @@ def load_tables(user_words: UserWords) -> Tables:
         OSError: If a file of jieba cannot be read.
         ValueError: If there are too many user words.
     """
-    return _Builder(user_words).tables if user_words else _load_shared_tables()
-
-
-@cache
-def _load_shared_tables() -> Tables:
-    return _Builder(()).tables
+    return _Builder(user_words).tables
 
 
 class _Builder:

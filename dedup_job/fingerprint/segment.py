@@ -256,8 +256,8 @@ def _mark_han_words(
     # A run ends with the end of a word.
     state = SINGLE if best[stop - 1, SINGLE] >= best[stop - 1, END] else END
     last = stop
-    for here in range(stop - 1, place, -1):
-        starts[here] = state in (BEGIN, SINGLE)
+    for here in range(stop - 1, place - 1, -1):
+        starts[here] = here == place or state in (BEGIN, SINGLE)
         if starts[here]:
             if (
                 tables.has_forced
@@ -267,8 +267,6 @@ def _mark_han_words(
                 starts[here:last] = True
             last = here
         state = int(steps[here, state])
-    if tables.has_forced and last > place + 1 and is_forced(find_entry(block, place, last, tables.slots)):
-        starts[place:last] = True
 
 
 def read_stop_words(path: Path) -> frozenset[str]:

@@ -193,7 +193,10 @@ class CandidateIndex:
         # Several maps may return the same hit.
         packed = packed[np.append(True, packed[1:] != packed[:-1])[: len(packed)]]
         distances = (packed >> np.uint64(32)).astype(np.uint8)
-        return Candidates(_found.hit_offsets(packed, len(texts)), packed.astype(np.uint32), distances)
+        # The upper bits of a hit are its query.
+        starts = np.arange(len(texts) + 1, dtype=np.uint64) << np.uint64(40)
+        offsets = np.searchsorted(packed, starts)
+        return Candidates(offsets, packed.astype(np.uint32), distances)
 
 
 def key_rules(bits: int, matching: Matching) -> tuple[list[KeyRule], list[KeyRule]]:

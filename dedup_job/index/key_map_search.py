@@ -86,17 +86,6 @@ def differing_bits(left: Fingerprints, left_row: int, right: Fingerprints, right
     return distance
 
 
-@compiled
-def hit_offsets(numbers: npt.NDArray[np.uint64], queries: int) -> npt.NDArray[np.int64]:
-    """Return where each query's hits begin in sorted hits, and where they end: int64 (queries + 1,)."""
-    ends = np.zeros(queries + 1, np.int64)
-    for number in numbers:
-        ends[(number >> np.uint64(40)) + np.uint64(1)] += 1
-    for query in range(queries):
-        ends[query + 1] += ends[query]
-    return ends
-
-
 Numbers = npt.NDArray[np.int64]
 
 SEGMENT_BITS = 16

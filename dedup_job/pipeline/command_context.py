@@ -53,8 +53,6 @@ from dedup_job.recipe_from_settings import make_recipe
 from dedup_job.records import BACKFILL, SYNC, Batch, RawIds
 from dedup_job.text.fields import TextFields
 
-# Characters of a text that are searched for the first difference.
-BEGINNING = 10_000
 # Bytes of a page of records that an audit reads.
 AUDITED_BYTES = 8 << 20
 
@@ -369,15 +367,6 @@ class Context:
             head.looked is not None and head.looked <= now < head.looked + self.settings.source.full_scan
         )
         return not is_recent or not self.can_count_source()
-
-    def text_beginnings(self, ids: Iterable[bytes]) -> dict[bytes, str]:
-        """Return the first characters of these records' cleaned texts, or "(reason)", by id."""
-        reader, beginnings = self.recipe.reader, dict[bytes, str]()
-        for records in self.dropped_records.fetch(list(dict.fromkeys(ids))):
-            texts, reasons = reader.texts([*records.values()])
-            shown = (text[:BEGINNING] or f"({reason})" for text, reason in zip(texts, reasons, strict=True))
-            beginnings |= zip(records, shown, strict=True)
-        return beginnings
 
 
 def make_reference(settings: Settings, place: int, records: Source) -> Reference:

@@ -174,17 +174,7 @@ def _check_open_files(least: int) -> None:
 
 
 def work_in_batches(large: int) -> None:
-    """Configure the memory of this process for work on batches; `large` as in `return_large_blocks`."""
-    return_large_blocks(large)
-    share_arena()
-    collect_rarely()
-
-
-def return_large_blocks(large: int) -> None:
-    """Make glibc return each large block to the system when it is freed.
-
-    By default glibc keeps large blocks for reuse, but the next block seldom fits: a run on texts of a million
-    characters took twice the memory.  Of smaller blocks up to 32 MiB are kept.
+    """Configure the memory of this process for work on batches.
 
     Args:
         large: Size of a large block, at most 32 MiB. Frequent allocations should be smaller, because the
@@ -192,27 +182,17 @@ def return_large_blocks(large: int) -> None:
     """
     with suppress(AttributeError, OSError):
         library = ctypes.CDLL(None)
+        # Each large block goes back to the system when it is freed.  By default glibc keeps them for reuse,
+        # but the next block seldom fits: a run on texts of a million characters took twice the memory.
         library.mallopt(MMAP_THRESHOLD, large)
         library.mallopt(TRIM_THRESHOLD, KEPT)
-
-
-def share_arena() -> None:
-    """Make all threads of this process allocate from one arena of glibc.
-
-    By default glibc reserves 64 MiB of address space for each thread.  A run has about fifteen threads, which
-    seldom allocate at the same time: under `ulimit -v` it needed twice the address space.
-    """
-    with suppress(AttributeError, OSError):
-        ctypes.CDLL(None).mallopt(ARENA_MAX, 1)
-
-
-def collect_rarely() -> None:
-    """Make Python collect cycles after 50,000 new objects, not after a few hundred.
-
-    A batch creates many objects and hardly any cycles, and each collection also visits the objects of all
-    loaded code.  With the default threshold, collections took a tenth of the main process's time
-    (scripts/README.md has the figures).
-    """
+        # One arena for all threads.  By default glibc reserves 64 MiB of address space for each of about
+        # fifteen threads, which seldom allocate at the same time: under `ulimit -v` a run needed twice the
+        # address space.
+        library.mallopt(ARENA_MAX, 1)
+    # A batch creates many objects and hardly any cycles, and each collection also visits the objects of all
+    # loaded code.  With the default threshold, collections took a tenth of the main process's time
+    # (scripts/README.md has the figures).
     gc.set_threshold(NEW_OBJECTS)
 
 

@@ -76,11 +76,6 @@ class PriorDecisions:
     unsettled: Sequence[KeptRecord] = ()
 
     @classmethod
-    def none(cls, keepers: Keepers, window: Window) -> PriorDecisions:
-        """Return prior decisions that are empty, for a run that ignores the ledger."""
-        return cls(keepers, IdSet(), IdSet(), window)
-
-    @classmethod
     def read(
         cls,
         context: Context,
@@ -139,9 +134,8 @@ class PriorDecisions:
                 # A record without a text is in the plan, too, so that no later run reads it again.
                 plan = make_plan(batch, prints, [UNIQUE] * len(batch))
                 commit_in_parts(plan, batch.raws, commit)
-                self.keepers.load_plan(plan.texts)
+                numbers = self.keepers.load_plan(plan.texts)
                 judged = np.flatnonzero(prints.digests.any(axis=1))
-                numbers = self.keepers.find_texts(prints.digests[judged])
                 self.keepers.cache_shingles(numbers, prints.shingles.take(judged))
                 new.append(RawIds.of(batch.ids))
         if new:

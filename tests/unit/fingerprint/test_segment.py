@@ -39,7 +39,7 @@ def plain(request: pytest.FixtureRequest) -> Pair:
 @pytest.fixture(scope="module", params=[True, False], ids=["hmm", "no hmm"])
 def taught(request: pytest.FixtureRequest) -> Pair:
     """Our segmenter and jieba's, with user words."""
-    return Segmenter(load_tables(USER_WORDS), request.param), jieba_cut(USER_WORDS, request.param)
+    return Segmenter(load_tables(tuple(USER_WORDS)), request.param), jieba_cut(USER_WORDS, request.param)
 
 
 def jiebas_words(cut: Cut, text: str) -> list[str]:
@@ -91,7 +91,7 @@ def test_words_of_real_texts_are_those_of_jieba(plain: Pair) -> None:
 def test_any_user_words_count_as_with_jieba(words: list[tuple[str, int | None]], text: str) -> None:
     words = [(word.lower(), frequency) for word, frequency in words]
     text += "".join(word for word, _ in words)
-    assert Segmenter(load_tables(words))(prepare(text)) == jiebas_words(jieba_cut(words, True), text)
+    assert Segmenter(load_tables(tuple(words)))(prepare(text)) == jiebas_words(jieba_cut(words, True), text)
 
 
 def test_joiners_separate_words() -> None:
@@ -130,15 +130,15 @@ def test_texts_are_split_alike_alone_and_together(texts: list[str]) -> None:
 def test_the_words_of_one_user_are_not_those_of_another() -> None:
     text = "今天玄鼎浮屠发布了"
     assert "玄鼎浮屠" not in Segmenter(load_tables(()))(text)
-    assert "玄鼎浮屠" in Segmenter(load_tables([("玄鼎浮屠", None)]))(text)
-    assert "玄鼎浮屠" in Segmenter(load_tables([("玄鼎浮屠", 100_000)]))(text)
+    assert "玄鼎浮屠" in Segmenter(load_tables((("玄鼎浮屠", None),)))(text)
+    assert "玄鼎浮屠" in Segmenter(load_tables((("玄鼎浮屠", 100_000),)))(text)
     assert "玄鼎浮屠" not in Segmenter(load_tables(()))(text)
 
 
 def test_tables_grow_for_user_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jieba_to_segmenter_tables, "_LOAD", 0.46)
     words = [("一" + chr(0x4E00 + n) + chr(0x5000 + n) + "丁", 1_000_000) for n in range(3_000)]
-    tables = load_tables(words)
+    tables = load_tables(tuple(words))
     assert len(tables.slots) == 2 * len(load_tables(()).slots)
     assert Segmenter(tables)(words[77][0]) == [words[77][0]]
 
@@ -146,7 +146,7 @@ def test_tables_grow_for_user_words(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_too_many_user_words_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jieba_to_segmenter_tables, "_MOST_SLOTS", 1 << 20)
     with pytest.raises(ValueError, match="too many user words"):
-        load_tables([("一二三四" * 100_000, 5)])
+        load_tables((("一二三四" * 100_000, 5),))
 
 
 def test_a_user_dictionary_has_a_word_a_line_with_frequency_and_tag(tmp_path: Path) -> None:

@@ -58,9 +58,9 @@ def test_nobody_tells_of_a_process_that_is_not_there() -> None:
 
 FREED = """
 import os
-from dedup_job.pipeline.measure_and_limit_memory import return_large_blocks
+from dedup_job.pipeline.measure_and_limit_memory import work_in_batches
 from dedup_job.pipeline.measure_and_limit_memory import resident_bytes
-return_large_blocks(4 << 20)
+work_in_batches(4 << 20)
 large = b"x" * (30 << 20)
 del large  # glibc would take from its own store what is smaller from now on
 blocks = [b"x" * (4 << 20) for _ in range(20)]
