@@ -20,12 +20,11 @@ from dedup_job.errors import DedupError, LeaseHeld, NotPermitted, StorageFull, U
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.settings_fit_ledger import Consent
 from dedup_job.mongo.collection_checks import collation_of, expiring_index
-from dedup_job.mongo.connect_and_retry import RetryPolicy, connect
 from dedup_job.mongo.connection_string import read_address
 from dedup_job.mongo.pages import Window
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.server import COPY_INDEXES, NEEDS, RUN, Rights, Server, Users, free_bytes
-from dedup_job.pipeline.command_context import Context, find_head, first_records
+from dedup_job.pipeline.command_context import Context, connect_to, find_head, first_records, retry_policy
 from dedup_job.pipeline.fork_server import fork_server
 from dedup_job.pipeline.guards import FIRST_RECORDS, UncheckedGuard, stop_run
 from dedup_job.pipeline.measure_and_limit_memory import available_bytes
@@ -236,18 +235,17 @@ def _connect_both(checks: CheckRunner, settings: Settings, stack: ExitStack) -> 
 
 def _connect(checks: CheckRunner, settings: Settings, stack: ExitStack, name: str, uri: str) -> Any:
     """Return a client that `stack` closes; note the server's version, kind, hosts and encryption."""
-    what, limits = f"the {name} server", settings.limits
-    retry = RetryPolicy(limits.retry_seconds, limits.read_seconds)
-    client = stack.enter_context(
-        connect(uri, name, limits.connect_seconds, retry, limits.allow_plaintext, settings.command)
-    )
-    address, server = read_address(what, uri), Server.of(client, what, retry)
+    what = f"the {name} server"
+    client = stack.enter_context(connect_to(settings, uri, name))
+    address, server = read_address(what, uri), Server.of(client, what, retry_policy(settings))
     secured = "TLS" if address.is_encrypted else "not encrypted"
     lag = f", majority {server.lag:.0f} s behind" if server.lag else ""
     hosts = ", ".join(address.hosts)
     checks.note(f"{name} server", f"MongoDB {server.version}, {server.kind} at {hosts}, {secured}{lag}")
     if name == "target":
-        checks.run_check("write concern", lambda: _check_write_concern(checks, server, limits.retry_seconds))
+        checks.run_check(
+            "write concern", lambda: _check_write_concern(checks, server, settings.limits.retry_seconds)
+        )
     return client
 
 
@@ -266,7 +264,7 @@ def _check_rights(checks: CheckRunner, settings: Settings, servers: Connections)
     if not servers.are_open:
         return []
     source, target = settings.source, settings.target
-    retry = RetryPolicy(settings.limits.retry_seconds, settings.limits.read_seconds)
+    retry = retry_policy(settings)
     rights = checks.run_check(
         "rights",
         lambda: (

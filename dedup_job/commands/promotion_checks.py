@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from math import inf
 from typing import Any
 
 from dedup_job.audit.audit_context import AuditReader
@@ -19,17 +18,17 @@ from dedup_job.ledger.promotion_state import BEGUN, RETURNING, Promotion
 from dedup_job.ledger.run_history import RunId
 from dedup_job.ledger.settings_fit_ledger import check_keeps_dropped, finish_undo_first, no_decisions_error
 from dedup_job.mongo.collection_checks import check_new_name, differing_options
-from dedup_job.mongo.connect_and_retry import RetryPolicy, connect
+from dedup_job.mongo.connect_and_retry import RetryPolicy
 from dedup_job.mongo.mark_field import MarkField
 from dedup_job.mongo.pages import BatchSize
-from dedup_job.mongo.read_rate_limit import Pace, Rates
+from dedup_job.mongo.read_rate_limit import Pace
 from dedup_job.mongo.rename_by_uuid import Renamer
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.server import Rights
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
 from dedup_job.pasteable_command import command_line
-from dedup_job.pipeline.command_context import Context, require_head
+from dedup_job.pipeline.command_context import Context, connect_to, read_rates, require_head, retry_policy
 from dedup_job.records import CONFLICT, REFERENCE, VANISHED, Action
 from dedup_job.report.change_source_results import PromotePreview
 from dedup_job.report.counts_with_ids import AffectedRecords
@@ -57,9 +56,7 @@ class Pair:
         self.place, self.target = settings.source.collection, settings.target.collection
         self._database, self._retry = database, retry
         self._size = BatchSize(limits.batch_records, limits.batch_mb << 20)
-        self._pace = Pace(
-            Rates(limits.max_docs_per_second or inf, (limits.max_mb_per_second or inf) * (1 << 20))
-        )
+        self._pace = Pace(read_rates(settings))
         self.renamer = Renamer(self.collection(self.place))
         self.reader = AuditReader(database, self.target, retry)
 
@@ -110,7 +107,7 @@ def open_pair(settings: Settings) -> Iterator[Pair]:
     Raises:
         ConfigError: If source and target are in different databases.
     """
-    source, target, limits = settings.source, settings.target, settings.limits
+    source, target = settings.source, settings.target
     if source.database != target.database:
         raise ConfigError(
             f"[target] database: promote renames collections, which cannot leave their database; copy the "
@@ -118,11 +115,8 @@ def open_pair(settings: Settings) -> Iterator[Pair]:
             "mongorestore with --nsFrom and --nsTo), name the copy in [target], accept it once with "
             f"{command_line('run --moved')}, and promote that"
         )
-    retry = RetryPolicy(limits.retry_seconds, limits.read_seconds)
-    with connect(
-        settings.target_uri(), "target", limits.connect_seconds, retry, limits.allow_plaintext
-    ) as client:
-        yield Pair(settings, client[source.database], retry)
+    with connect_to(settings, settings.target_uri(), "target") as client:
+        yield Pair(settings, client[source.database], retry_policy(settings))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache, partial
 from itertools import chain
-from math import inf
 from typing import TYPE_CHECKING, Any
 
 from dedup_job.commands.backfill_and_run import decide as decide_here
@@ -26,13 +25,12 @@ from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.run_history import RunId
 from dedup_job.ledger.settings_fit_ledger import Consent
 from dedup_job.ledger.version_digests_by_id import VersionDigests
-from dedup_job.mongo.connect_and_retry import RetryPolicy, connect
 from dedup_job.mongo.mark_field import MarkField
 from dedup_job.mongo.pages import MAX_KEY, BatchSize, Window
-from dedup_job.mongo.read_rate_limit import Pace, Rates
+from dedup_job.mongo.read_rate_limit import Pace
 from dedup_job.mongo.reference_collections import is_reference
 from dedup_job.mongo.source import Members, Source
-from dedup_job.pipeline.command_context import Context, make_reference
+from dedup_job.pipeline.command_context import Context, connect_to, make_reference, read_rates, retry_policy
 from dedup_job.pipeline.fingerprint_workers import Capacity
 from dedup_job.pipeline.guards import (
     FIRST_RECORDS,
@@ -85,25 +83,19 @@ class SourceReading:
     def batches(self, range_: SourceRange) -> Iterator[Batch]:
         """Yield the records of a range, in order; reference records as the job sees them."""
         settings, limits = self.settings.source, self.settings.limits
-        retry = RetryPolicy(limits.retry_seconds, limits.read_seconds)
+        retry, pace = retry_policy(self.settings), Pace(read_rates(self.settings, self.share))
         size = BatchSize(limits.batch_records, limits.batch_mb << 20)
-        rates = Rates(
-            (limits.max_docs_per_second or inf) / self.share,
-            (limits.max_mb_per_second or inf) * (1 << 20) / self.share,
-        )
-        how = (limits.connect_seconds, retry, limits.allow_plaintext, self.settings.command)
         if range_.reference is None:
-            with connect(self.uri, "source", *how) as client:
+            with connect_to(self.settings, self.uri, "source") as client:
                 collection = client[settings.database][settings.collection]
                 read = MarkField(self.settings.mark.field).without
-                pace = Pace(rates)
                 source = Source(collection, settings.condition, size, retry, pace, read, self.members)
                 yield from _read_range(source, range_)
             return
         named = self.settings.reference[range_.reference]
         what = f"the reference {named.full_name}"
-        with connect(self.reference_uris[range_.reference], what, *how) as client:
-            records = Source(client[named.database][named.collection], {}, size, retry, Pace(rates))
+        with connect_to(self.settings, self.reference_uris[range_.reference], what) as client:
+            records = Source(client[named.database][named.collection], {}, size, retry, pace)
             reference = make_reference(self.settings, range_.reference, records)
             yield from map(reference.views, _read_range(records, range_))
 

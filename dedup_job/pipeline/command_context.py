@@ -30,6 +30,7 @@ from dedup_job.ledger.settings_fit_ledger import (
 from dedup_job.mongo import collection_checks
 from dedup_job.mongo.archive import Archive, SourceAndArchive
 from dedup_job.mongo.collection_checks import Places
+from dedup_job.mongo.comments_and_time_limits import JobClient
 from dedup_job.mongo.connect_and_retry import RetryPolicy, comment_of, connect
 from dedup_job.mongo.copy_indexes import Indexes
 from dedup_job.mongo.lag_throttle import LagThrottle
@@ -70,6 +71,24 @@ class RecordLookup(Protocol):
         ...
 
 
+def retry_policy(settings: Settings) -> RetryPolicy:
+    """Return how long commands are retried, and reads may take."""
+    return RetryPolicy(settings.limits.retry_seconds, settings.limits.read_seconds)
+
+
+def read_rates(settings: Settings, readers: int = 1) -> Rates:
+    """Return the read rates of one of several readers that work at the same time."""
+    limits = settings.limits
+    nbytes = (limits.max_mb_per_second or inf) * (1 << 20)
+    return Rates((limits.max_docs_per_second or inf) / readers, nbytes / readers)
+
+
+def connect_to(settings: Settings, uri: str, name: str) -> JobClient:
+    """Connect to a deployment with the limits of the settings; see `connect`."""
+    limits, retry = settings.limits, retry_policy(settings)
+    return connect(uri, name, limits.connect_seconds, retry, limits.allow_plaintext, settings.command)
+
+
 class Context:
     """The connections, collections and recipe of one command; use it in a `with` statement.
 
@@ -107,42 +126,38 @@ class Context:
     def _open(self) -> None:
         settings, limits = self.settings, self.settings.limits
         has_copies = settings.target.has_copies
-        self.retry = RetryPolicy(limits.retry_seconds, limits.read_seconds)
-        with ExitStack() as stack:
-            how = (limits.connect_seconds, self.retry, limits.allow_plaintext, settings.command)
-            source_client = stack.enter_context(connect(settings.source_uri(), "source", *how))
-            target_client = stack.enter_context(connect(settings.target_uri(), "target", *how))
-            self._clients = (source_client, target_client)
-            source = RetryingCollection(
-                source_client[settings.source.database][settings.source.collection], "the source", self.retry
-            )
-            target = RetryingCollection(
-                target_client[settings.target.database][settings.target.collection], "the target", self.retry
-            )
-            # `_check_source` reads the ledger, so its place must be known before.
-            self.ledger_place = (target.database, target.name, self.retry)
-            self._check_source(source)
-            check_condition(source, settings.source.condition)
-            check_fields_exist(source, "[match] within", settings.match.within)
-            if has_copies:
-                collection_checks.check_target(source, target)
-            else:
-                collection_checks.check_ledger_place(target)
-            members = Members.of(settings.source.read_preference, settings.source.max_staleness_seconds)
-            if not members.are_primary:
-                collection_checks.check_secondaries(source)
-            servers = {"the source server": source_client, "the target server": target_client}
-            self.throttle = LagThrottle(servers, limits.max_lag_seconds, self.retry)
-            references = [
-                self._open_reference(stack, reference, {"the source": source, "the target": target})
-                for reference in settings.reference
-            ]
-            self._stack = stack.pop_all()
+        self.retry = retry_policy(settings)
+        source_client = self._stack.enter_context(connect_to(settings, settings.source_uri(), "source"))
+        target_client = self._stack.enter_context(connect_to(settings, settings.target_uri(), "target"))
+        self._clients = (source_client, target_client)
+        source = RetryingCollection(
+            source_client[settings.source.database][settings.source.collection], "the source", self.retry
+        )
+        target = RetryingCollection(
+            target_client[settings.target.database][settings.target.collection], "the target", self.retry
+        )
+        # `_check_source` reads the ledger, so its place must be known before.
+        self.ledger_place = (target.database, target.name, self.retry)
+        self._check_source(source)
+        check_condition(source, settings.source.condition)
+        check_fields_exist(source, "[match] within", settings.match.within)
+        if has_copies:
+            collection_checks.check_target(source, target)
+        else:
+            collection_checks.check_ledger_place(target)
+        members = Members.of(settings.source.read_preference, settings.source.max_staleness_seconds)
+        if not members.are_primary:
+            collection_checks.check_secondaries(source)
+        servers = {"the source server": source_client, "the target server": target_client}
+        self.throttle = LagThrottle(servers, limits.max_lag_seconds, self.retry)
+        references = [
+            self._open_reference(reference, {"the source": source, "the target": target})
+            for reference in settings.reference
+        ]
         size = BatchSize(limits.batch_records, limits.batch_mb << 20)
         self.source_name = source.full_name
         self.target_name = target.full_name if has_copies else source.full_name
-        rates = Rates(limits.max_docs_per_second or inf, (limits.max_mb_per_second or inf) * (1 << 20))
-        pace = Pace(rates, pause=self.throttle.wait)
+        pace = Pace(read_rates(settings), pause=self.throttle.wait)
         field = MarkField(settings.mark.field)
         self.source = Source(
             source.unretried, settings.source.condition, size, self.retry, pace, field.without, members
@@ -168,32 +183,24 @@ class Context:
         self.recipe: Recipe = make_recipe(settings)
 
     def _open_reference(
-        self, stack: ExitStack, reference: ReferenceSettings, others: Mapping[str, RetryingCollection]
+        self, reference: ReferenceSettings, others: Mapping[str, RetryingCollection]
     ) -> RetryingCollection:
         """Connect to a reference collection, and check that it can be read and has its fields.
 
         Args:
-            stack: Closes the connection.
             reference: Its settings.
             others: Collections that it must differ from, by name.
 
         Raises:
             ConfigError: If it cannot be read, is another collection of the job, or a field exists nowhere.
         """
-        limits, what = self.settings.limits, f"the reference {reference.full_name}"
-        client = stack.enter_context(
-            connect(
-                self.settings.reference_uri(reference),
-                what,
-                limits.connect_seconds,
-                self.retry,
-                limits.allow_plaintext,
-            )
-        )
+        settings, what = self.settings, f"the reference {reference.full_name}"
+        uri = settings.reference_uri(reference)
+        client = self._stack.enter_context(connect_to(settings, uri, what))
         collection = RetryingCollection(client[reference.database][reference.collection], what, self.retry)
         collection_checks.check_source(collection, "[[reference]]")
         collection_checks.check_different(collection, others)
-        fields = (*(reference.fields or self.settings.source.fields), *self.settings.match.within)
+        fields = (*(reference.fields or settings.source.fields), *settings.match.within)
         check_fields_exist(collection, "[[reference]] fields", fields)
         return collection
 
