@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.index import key_map_search as _found
-from dedup_job.index.key_map import KeyMap, KeyRule
-from dedup_job.index.key_map_search import KEY_LOWER_BITS, SEGMENT_BITS, Queries, Simhashes, segment_of
+from dedup_job.index.key_map import KeyMap
+from dedup_job.index.key_map_search import (
+    KEY_LOWER_BITS,
+    SEGMENT_BITS,
+    KeyRule,
+    Queries,
+    Simhashes,
+    segment_of,
+)
 from dedup_job.native.numba_compile import compiled, compiled_inline
 from dedup_job.native.ragged_and_growing_arrays import append_rows, ensure_capacity
 from dedup_job.threads_and_processors import Threads, count_processors
@@ -204,7 +211,7 @@ def key_rules(bits: int, matching: Matching) -> tuple[list[KeyRule], list[KeyRul
     by_segment = KeyRule(matching.radius, LISTED, FOUND, SEGMENT_LOAD)
     by_band = KeyRule(matching.band_radius, LISTED, FOUND, BAND_LOAD)
     places = range(bits // SEGMENT_BITS)
-    return [replace(by_segment, segment=place) for place in places], [by_band] * matching.bands
+    return [by_segment._replace(segment=place) for place in places], [by_band] * matching.bands
 
 
 def _for_each(work: Callable[[int], None], places: range, texts: int) -> None:

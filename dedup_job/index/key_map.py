@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dedup_job.index.key_map_buckets import (
     LEAST_WIDTH,
     MOST_WIDTH,
@@ -14,31 +12,10 @@ from dedup_job.index.key_map_buckets import (
     partition_keys,
     rebuild,
 )
-from dedup_job.index.key_map_search import Hits, Queries, SearchLimits, Simhashes, search
+from dedup_job.index.key_map_search import Hits, KeyRule, Queries, Simhashes, search
 
 # Rebuild a map when this share of its slots is used.
 FULL = 0.95
-
-
-@dataclass(frozen=True, slots=True)
-class KeyRule:
-    """How a key map stores keys and what a search in it returns.
-
-    Attributes:
-        distance: Greatest Hamming distance of two fingerprints that count as near.
-        max_texts: Texts stored for one key, the first ones.
-        max_hits: Near texts returned for one query, the first ones.
-        load: Average number of entries in a bucket above which there are more buckets.
-        segment: Index of the fingerprint segment that the keys are made of, together with the segment after
-            it; a search then also returns texts whose second segment differs in one bit.  None for keys that
-            must be equal.
-    """
-
-    distance: int
-    max_texts: int
-    max_hits: int
-    load: int
-    segment: int | None = None
 
 
 class KeyMap:
@@ -99,8 +76,4 @@ class KeyMap:
             prints: Fingerprints of all texts, by number.
             hits: Receives the hits.
         """
-        rule = self._rule
-        # Compiled code takes no None.
-        segment = -1 if rule.segment is None else rule.segment
-        limits = SearchLimits(rule.distance, rule.max_hits, segment)
-        search(keys, queries, limits, prints, self._entries, hits)
+        search(keys, queries, self._rule, prints, self._entries, hits)

@@ -111,18 +111,24 @@ class Simhashes(NamedTuple):
     has_fingerprint: Flags
 
 
-class SearchLimits(NamedTuple):
-    """What counts as near in a search, and how many hits it returns.
+class KeyRule(NamedTuple):
+    """How a key map stores keys and what a search in it returns.
 
     Attributes:
-        distance: Greatest Hamming distance of two near fingerprints.
-        max_hits: Hits recorded for one query, the first texts.
-        segment: Index of the segment that the keys are made of; -1 for keys that must be equal.
+        distance: Greatest Hamming distance of two fingerprints that count as near.
+        max_texts: Texts stored for one key, the first ones.
+        max_hits: Near texts returned for one query, the first ones.
+        load: Average number of entries in a bucket above which there are more buckets.
+        segment: Index of the fingerprint segment that the keys are made of, together with the segment after
+            it; a search then also returns texts whose second segment differs in one bit.  -1 for keys that
+            must be equal.
     """
 
     distance: int
+    max_texts: int
     max_hits: int
-    segment: int
+    load: int
+    segment: int = -1
 
 
 class SeenPairs(NamedTuple):
@@ -153,26 +159,26 @@ class Queries(NamedTuple):
 
 @compiled
 def search(
-    keys: Keys, queries: Queries, limits: SearchLimits, prints: Simhashes, entries: Entries, hits: Hits
+    keys: Keys, queries: Queries, rule: KeyRule, prints: Simhashes, entries: Entries, hits: Hits
 ) -> None:
     """Record the near texts that have each query's key, without the query itself.
 
     Args:
         keys: uint32, shape (n,), one for each query.
         queries: The texts to search for.
-        limits: What counts as near, and how many hits to record.
+        rule: What counts as near, and how many hits to record.
         prints: Fingerprints of all texts, by number.
         entries: The entries of the map.
         hits: Receives the hits.
     """
     pairs, query, texts = _allocate_pairs(PAIRS_AT_ONCE), 0, queries.texts
     while query < len(keys):
-        next_query, count = _collect_slots(keys, texts, query, limits.segment, entries, pairs)
+        next_query, count = _collect_slots(keys, texts, query, rule.segment, entries, pairs)
         if next_query == query:  # the work space is too small for a single query
             pairs = _allocate_pairs(2 * len(pairs.queries))
-        flips = 0 if limits.segment < 0 else 1
+        flips = 0 if rule.segment < 0 else 1
         query, count = next_query, _resolve_texts(keys, texts, flips, entries, pairs, count)
-        _record_near(queries.prints, limits, prints, pairs, count, hits)
+        _record_near(queries.prints, rule, prints, pairs, count, hits)
 
 
 @compiled
@@ -283,13 +289,13 @@ def _resolve_texts(
 
 @compiled
 def _record_near(
-    own: Simhashes, limits: SearchLimits, prints: Simhashes, pairs: SeenPairs, count: int, hits: Hits
+    own: Simhashes, rule: KeyRule, prints: Simhashes, pairs: SeenPairs, count: int, hits: Hits
 ) -> None:
     """Record for each query the first texts that are near, or that cannot be measured by fingerprint.
 
     Args:
         own: Fingerprints of the queries.
-        limits: What counts as near, and how many hits to record.
+        rule: What counts as near, and how many hits to record.
         prints: Fingerprints of all texts.
         pairs: Pairs of a query and a text.
         count: Pairs to compare.
@@ -301,18 +307,18 @@ def _record_near(
         while pair < count and pairs.queries[pair] == query:
             if pair + PAIRS_AHEAD < count:
                 prefetch(prints.bits, pairs.others[pair + PAIRS_AHEAD] * prints.bits.shape[1])
-                if limits.segment < 0:
+                if rule.segment < 0:
                     prefetch(prints.has_fingerprint, pairs.others[pair + PAIRS_AHEAD])
             other = pairs.others[pair]
-            distance = _distance(own, query, prints, other, limits.segment)
-            if distance <= limits.distance or distance == NO_DISTANCE:
+            distance = _distance(own, query, prints, other, rule.segment)
+            if distance <= rule.distance or distance == NO_DISTANCE:
                 pairs.near[near] = np.uint64(other) << np.uint64(8) | np.uint64(distance)
                 near += 1
             pair += 1
         # Entries of a bucket have no order; only where there are too many does it matter which come first.
-        if near > limits.max_hits:
+        if near > rule.max_hits:
             pairs.near[:near].sort()
-        for packed in pairs.near[: min(near, limits.max_hits)]:
+        for packed in pairs.near[: min(near, rule.max_hits)]:
             record_hit(query, np.int64(packed & np.uint64(0xFF)), np.int64(packed >> np.uint64(8)), hits)
 
 

@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.index import candidate_index
-from dedup_job.index.key_map import KeyMap, KeyRule
-from dedup_job.index.key_map_search import Hits, Queries, Simhashes, collect_hits, unpack_hits
+from dedup_job.index.key_map import KeyMap
+from dedup_job.index.key_map_search import Hits, KeyRule, Queries, Simhashes, collect_hits, unpack_hits
 
 Numbers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dedup_job.index import key_map
-from dedup_job.index.key_map import KeyMap, KeyRule
-from dedup_job.index.key_map_search import Hits, Queries, Simhashes
+from dedup_job.index.key_map import KeyMap
+from dedup_job.index.key_map_search import Hits, KeyRule, Queries, Simhashes
 
 ANY = 64
 
