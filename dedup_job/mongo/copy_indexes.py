@@ -104,19 +104,9 @@ class Indexes:
 
     def compare(self) -> Copied:
         """Compare the source's indexes with the target's; builds none, and `refused` has the missing ones."""
-        of_source = _list_indexes(self._source)
-        there = {_comparison_key(one): one for one in _list_indexes(self._target)}
+        of_source, there = self._list()
         missing = [one["name"] for one in of_source if _comparison_key(one) not in there]
-        return Copied(
-            target=self._target.name,
-            there=[one["name"] for one in of_source if one["name"] not in missing],
-            refused=dict.fromkeys(missing, "the target lacks it"),
-            expiries={
-                one["name"]: one[EXPIRY]
-                for one in of_source
-                if _is_new_expiry(one, there, dict.fromkeys(missing, ""))
-            },
-        )
+        return self._result(of_source, there, dict.fromkeys(missing, "the target lacks it"))
 
     def copy(self) -> Copied:
         """Build the source's indexes that the target lacks.
@@ -124,25 +114,32 @@ class Indexes:
         All options are copied except expiry: with it, the server would delete kept records, and no copy of
         their duplicates would be left.
         """
-        of_source, of_target = _list_indexes(self._source), _list_indexes(self._target)
-        there = {_comparison_key(one): one for one in of_target}
+        of_source, there = self._list()
         # An index of the target is sent again, in the target's form, as its build may be unfinished.
         wanted = {one["name"]: there.get(_comparison_key(one), _without_expiry(one)) for one in of_source}
-        refused = self._build_wanted(wanted)
+        return self._result(of_source, there, self._build_wanted(wanted))
+
+    def _list(self) -> tuple[list[Index], dict[str, Index]]:
+        """Return the indexes of the source, and those of the target by what they serve."""
+        of_target = _list_indexes(self._target)
+        return _list_indexes(self._source), {_comparison_key(one): one for one in of_target}
+
+    def _result(
+        self, of_source: Sequence[Index], there: Mapping[str, Index], refused: Mapping[str, str]
+    ) -> Copied:
+        """Return the result; indexes of the source that are neither there nor refused were built."""
+        accepted = {one["name"]: one for one in of_source if one["name"] not in refused}
+        counterparts = {name: there.get(_comparison_key(one)) for name, one in accepted.items()}
         return Copied(
             target=self._target.name,
-            built=[
-                one["name"]
-                for one in of_source
-                if _comparison_key(one) not in there and one["name"] not in refused
-            ],
-            there=[
-                one["name"]
-                for one in of_source
-                if _comparison_key(one) in there and one["name"] not in refused
-            ],
+            built=[name for name, counterpart in counterparts.items() if counterpart is None],
+            there=[name for name, counterpart in counterparts.items() if counterpart is not None],
             refused=refused,
-            expiries={one["name"]: one[EXPIRY] for one in of_source if _is_new_expiry(one, there, refused)},
+            expiries={
+                name: one[EXPIRY]
+                for name, one in accepted.items()
+                if EXPIRY in one and EXPIRY not in (counterparts[name] or {})
+            },
         )
 
     def _build_wanted(self, wanted: Mapping[str, Index]) -> dict[str, str]:
@@ -186,10 +183,3 @@ def _comparison_key(index: Index) -> str:
     """Return a key that is equal for two indexes that serve the same queries."""
     options = _with_collation(index)
     return repr([(name, options[name]) for name in sorted(options) if name not in IGNORED_OPTIONS])
-
-
-def _is_new_expiry(index: Index, there: Mapping[str, Index], refused: Mapping[str, str]) -> bool:
-    """Return whether an index deletes records in the source, but not in the target."""
-    if EXPIRY not in index or index["name"] in refused:
-        return False
-    return EXPIRY not in there.get(_comparison_key(index), {})

@@ -7,7 +7,7 @@ read, its mark is left out, so a marked collection decides and compares as an un
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -125,19 +125,6 @@ class MarkComparison:
     unmarkable: Sequence[bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class SentUpdates:
-    """The server's answer to updates of records.
-
-    Attributes:
-        is_complete: Whether each update has found all of its records.
-        refused: Why the server refuses an update, by the ids of its records.
-    """
-
-    is_complete: bool
-    refused: Mapping[bytes, str] = field(default_factory=dict)
-
-
 class Marks:
     """Writes marks into the source, and takes them away; nothing else in a record is changed.
 
@@ -209,9 +196,9 @@ class Marks:
         """Mark records, at most `most` in one update; return why records have no mark, by their ids."""
         refused, is_complete = dict[bytes, str](), True
         for updates in self._updates(records, marks, most):
-            sent = self._send(updates)
-            refused |= sent.refused
-            is_complete = is_complete and sent.is_complete
+            has_found_all, now_refused = self._send(updates)
+            refused |= now_refused
+            is_complete &= has_found_all
         if is_complete:
             return {}
         return {raw_id: refused.get(raw_id, CHANGED) for raw_id in self._unmarked(records, marks)}
@@ -243,18 +230,22 @@ class Marks:
         """Yield the ids of all records with a mark, in pages, whether or not they were ever decided."""
         return Pages(self._source, condition=self.field.condition).ids_after(None)
 
-    def _send(self, updates: Sequence[tuple[UpdateMany, list[bytes]]]) -> SentUpdates:
-        """Send updates, each with the ids of its records."""
+    def _send(self, updates: Sequence[tuple[UpdateMany, list[bytes]]]) -> tuple[bool, dict[bytes, str]]:
+        """Send updates, each with the ids of its records.
 
-        def send() -> SentUpdates:
+        Returns:
+            Whether each update has found all of its records; why the server refuses updates, by id.
+        """
+
+        def send() -> tuple[bool, dict[bytes, str]]:
             try:
                 done = self._source.unretried.bulk_write([update for update, _ in updates], ordered=False)
             except BulkWriteError as error:
                 refused = dict[bytes, str]()
                 for one in record_errors(error):
                     refused |= dict.fromkeys(updates[one["index"]][1], name_refusal(one))
-                return SentUpdates(False, refused)
-            return SentUpdates(done.matched_count == sum(len(ids) for _, ids in updates))
+                return False, refused
+            return done.matched_count == sum(len(ids) for _, ids in updates), {}
 
         return self._source.attempt(send)
 
