@@ -111,3 +111,25 @@ class Lookup:
         """Return the ids of the existing records."""
         found = self.collection.raw_bson().find(selector(ids), {"_id": 1}, hint={"_id": 1})
         return stored_ids(self.collection, [bytes(document.raw) for document in found])
+
+
+class RecordsById:
+    """What a source and a target have in common: their records are looked up by id."""
+
+    _lookup: Lookup
+
+    def fetch(self, ids: Sequence[bytes], fields: Sequence[str] = ()) -> Iterator[dict[bytes, bytes]]:
+        """Yield the existing records with these ids, by id, in pieces; see `Lookup.pieces`."""
+        return self._lookup.pieces(ids, fields)
+
+    def one(self, raw_id: bytes) -> bytes | None:
+        """Return the raw record with this id, or None."""
+        return next(self._lookup.pieces([raw_id]), {}).get(raw_id)
+
+    def absent(self, ids: Iterable[bytes]) -> set[bytes]:
+        """Return the ids that no record has."""
+        return self._lookup.absent(ids)
+
+    def present(self, ids: Iterable[bytes]) -> list[bytes]:
+        """Return the ids of the existing records, in the collection's form; see `Lookup.present`."""
+        return self._lookup.present(ids)

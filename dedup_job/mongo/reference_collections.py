@@ -100,23 +100,21 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True)
-class RoutedLookup:
+class RoutedLookup(Lookup):
     """Looks up reference records in their collections, and all other records in one collection.
 
     Attributes:
-        lookup: Looks up the other records.
         references: The reference collections.
     """
 
-    lookup: Lookup
-    references: Sequence[Reference]
+    references: Sequence[Reference] = ()
 
     def pieces(
         self, ids: Iterable[bytes], fields: Sequence[str] = (), nbytes: int = PIECE_BYTES
     ) -> Iterator[dict[bytes, bytes]]:
         """Yield the existing records with these ids, by id, in pieces; see `Lookup.pieces`."""
         others, of_references = self._divide(ids)
-        yield from self.lookup.pieces(others, fields, nbytes)
+        yield from Lookup.pieces(self, others, fields, nbytes)
         for place, own in of_references.items():
             yield from self.references[place].pieces(own)
 
@@ -127,12 +125,7 @@ class RoutedLookup:
             map(self.references[place].id_of, self.references[place].records.present(own))
             for place, own in of_references.items()
         )
-        return [*self.lookup.present(others), *chain.from_iterable(found)]
-
-    def absent(self, ids: Iterable[bytes]) -> set[bytes]:
-        """Return the ids that no record has."""
-        wanted = set(ids)
-        return wanted.difference(self.present(wanted))
+        return [*Lookup.present(self, others), *chain.from_iterable(found)]
 
     def _divide(self, ids: Iterable[bytes]) -> tuple[list[bytes], Mapping[int, list[bytes]]]:
         """Return the ids of other records, and the references' own ids by position of the reference."""

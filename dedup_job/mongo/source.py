@@ -14,7 +14,7 @@ from pymongo.read_preferences import Nearest, Primary, Secondary, SecondaryPrefe
 
 from dedup_job.errors import NotPermitted
 from dedup_job.mongo.connect_and_retry import RetryPolicy
-from dedup_job.mongo.id_lookup import Lookup
+from dedup_job.mongo.id_lookup import Lookup, RecordsById
 from dedup_job.mongo.ids import id_of, value
 from dedup_job.mongo.pages import IDS, WHOLE, BatchSize, Pages, Window, named_filter_errors
 from dedup_job.mongo.read_rate_limit import Pace
@@ -72,7 +72,7 @@ class Members:
         return isinstance(self.preference, Primary)
 
 
-class Source:
+class Source(RecordsById):
     """Reads a collection; writes nothing."""
 
     def __init__(
@@ -154,14 +154,6 @@ class Source:
         """Seconds spent waiting for the rate limit so far."""
         return self._pace.waited
 
-    def fetch(self, ids: Sequence[bytes], fields: Sequence[str] = ()) -> Iterator[dict[bytes, bytes]]:
-        """Yield the existing records with these ids, by id, in pieces; see `Lookup.pieces`."""
-        return self._lookup.pieces(ids, fields)
-
-    def present(self, ids: Iterable[bytes]) -> list[bytes]:
-        """Return the ids of the existing records, in the source's form; see `Lookup.present`."""
-        return self._lookup.present(ids)
-
     def matching(self, ids: Iterable[bytes], condition: Mapping[str, Any]) -> set[bytes]:
         """Return the ids of the records that meet a condition; see `Lookup.matching`."""
         return self._lookup.matching(ids, condition)
@@ -191,14 +183,6 @@ class Source:
             if not lacking or not lacking - self.absent(lacking):
                 return asked, found
             asked = asked[: max(1, len(asked) // 2)]
-
-    def one(self, raw_id: bytes) -> bytes | None:
-        """Return the raw record with this id, or None."""
-        return next(self._lookup.pieces([raw_id]), {}).get(raw_id)
-
-    def absent(self, ids: Iterable[bytes]) -> set[bytes]:
-        """Return the ids that no record has."""
-        return self._lookup.absent(ids)
 
     def estimated_count(self) -> int:
         """Return the number of records by the server's metadata, whatever the filter."""

@@ -16,7 +16,7 @@ from pymongo.errors import BulkWriteError, OperationFailure, PyMongoError, WTime
 
 from dedup_job.mongo.compare_stored_with_sent import has_dollar, has_empty_time, is_unchanged
 from dedup_job.mongo.connect_and_retry import PERMISSION, STORAGE, TRANSIENT_CODES, RetryPolicy
-from dedup_job.mongo.id_lookup import Lookup
+from dedup_job.mongo.id_lookup import Lookup, RecordsById
 from dedup_job.mongo.ids import id_of, plain_nans, selector
 from dedup_job.mongo.reference_collections import Reference, RoutedLookup
 from dedup_job.mongo.retrying_collection import RetryingCollection
@@ -34,7 +34,7 @@ REFUSALS = {121: "validator", 10334: "too_large", 17419: "too_large", 17420: "to
 log = logging.getLogger("dedup_job")
 
 
-class Target:
+class Target(RecordsById):
     """Inserts records unchanged; inserting them again changes nothing.
 
     The server itself changes one value: an empty timestamp, `Timestamp(0, 0)`, in a field of the record
@@ -64,7 +64,7 @@ class Target:
         """
         self._collection = RetryingCollection(collection, self._what, retry).raw_bson()
         lookup = Lookup(self._collection, read)
-        self._lookup = RoutedLookup(lookup, references) if references else lookup
+        self._lookup = RoutedLookup(self._collection, read, references) if references else lookup
         self._warned_of_times = False
 
     def without_inserts(self) -> Target:
@@ -106,14 +106,6 @@ class Target:
         errors = self._collection.attempt(lambda: self._insert(records))
         return self._name_refusals(records, {error["index"]: error for error in errors}, absent)
 
-    def fetch(self, ids: Sequence[bytes], fields: Sequence[str] = ()) -> Iterator[dict[bytes, bytes]]:
-        """Yield the existing records with these ids, by id, in pieces; see `Lookup.pieces`."""
-        return self._lookup.pieces(ids, fields)
-
-    def one(self, raw_id: bytes) -> bytes | None:
-        """Return the raw record with this id, or None."""
-        return next(self._lookup.pieces([raw_id]), {}).get(raw_id)
-
     def conflicting(self, records: Iterable[bytes]) -> set[bytes]:
         """Return the ids of the raw records that differ from the target's record with the same id."""
         wanted = {id_of(record): record for record in records}
@@ -124,14 +116,6 @@ class Target:
             # The server also finds equal ids of another type, such as 7.0 for 7.
             if raw_id in wanted and not is_unchanged(wanted[raw_id], stored)
         }
-
-    def absent(self, ids: Iterable[bytes]) -> set[bytes]:
-        """Return the ids that no record has."""
-        return self._lookup.absent(ids)
-
-    def present(self, ids: Iterable[bytes]) -> list[bytes]:
-        """Return the ids of the existing records, in the target's form; see `Lookup.present`."""
-        return self._lookup.present(ids)
 
     def remove(self, ids: Sequence[bytes], before: datetime) -> None:
         """Remove records, unless the server's clock has passed `before`.
