@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from dedup_job.errors import ConfigError
-from dedup_job.fingerprint.idf import compute_idf, write_idf
-from dedup_job.fingerprint.recipe import Resource
+from dedup_job.fingerprint.idf import compute_idf, format_idf
 from dedup_job.mongo.pages import Window
 from dedup_job.pipeline.command_context import Context, first_records
+from dedup_job.report.output_files import replace_file
 from dedup_job.report.progress import Advance
 
 
@@ -56,5 +57,6 @@ def fit_idf(
     table = compute_idf(frequencies, texts, min_df)
     if not table:
         raise ConfigError(f"no term is in {min_df} texts of {context.source_name}; lower --min-df")
-    write_idf(output, table, texts)
-    return LearnedIdf(texts, len(table), Resource.at(output).sha256)
+    content = format_idf(table, texts)
+    replace_file(output, content)
+    return LearnedIdf(texts, len(table), hashlib.sha256(content.encode()).hexdigest())

@@ -34,9 +34,9 @@ def restore(
 ) -> RestoreResult:
     """Insert dropped records into the target, in their present version from the source.
 
-    Records that are in the target already are left alone.  If one of the records was neither dropped nor
-    kept, nothing is changed.  A record that the source no longer has, or that the target refuses, stays
-    dropped; the others are restored.
+    Records that are in the target already are left alone.  If one of the ids is unknown, nothing is changed.
+    A record that was not dropped, that the source no longer has, or that the target refuses, is named; the
+    others are restored.
 
     Args:
         context: The open connections.
@@ -50,27 +50,24 @@ def restore(
 
     Raises:
         ConfigError: If there is no ledger yet.
-        UsageError: If one of the records was neither dropped nor kept.
+        UsageError: If one of the ids is unknown, or none of the records was dropped or is in the target.
         StateError: If source or target were replaced.
     """
     head, has_copies = read_head(context), context.target.holds_copies
     # Before the ledger is opened, which adds a run.  A pending plan may yet drop one of the records.
     if head.pending is None and not any(_has_row(context, name) for name in given):
-        asked = {_find_dropped(context, name, None)[0] for name in given}
-        return RestoreResult(None, [], len(asked), has_copies=has_copies)
+        found, not_restored = _find_all(context, given, None)
+        asked = len(found) + len(not_restored)
+        return RestoreResult(None, [], asked, not_restored=not_restored, has_copies=has_copies)
     this = RunId.new("restore")
     with context.open_ledger(this, undo_origin(context, head)) as ledger:
         ledger.recover(context.source, context.target)
         archive = context.archive_of(ledger.current_head)
-        # By id: a record may be named in several spellings, such as 2 and 2.0.
-        found = dict[bytes, DroppedRecord | None]()
-        for name in dict.fromkeys(given):
-            raw_id, record = _find_dropped(context, name, archive)
-            found[raw_id] = record
-            advance(1)
+        found, not_restored = _find_all(context, given, archive, advance)
+        asked = len(found) + len(not_restored)
         named = [record for record in found.values() if record is not None]
         dropped = [record for record in named if record.raw]
-        not_restored = [
+        not_restored += [
             NotRestored(extended(id_of_row(record.row)), None, VANISHED.reason)
             for record in named
             if not record.raw
@@ -96,7 +93,7 @@ def restore(
         result = RestoreResult(
             this.name,
             list(map(extended, restored)),
-            len(found),
+            asked,
             list(map(extended, changed)),
             not_restored,
             has_copies,
@@ -110,6 +107,40 @@ def _has_row(context: Context, given: str) -> bool:
     """Return whether the record with this id was dropped, now or before it was restored."""
     reader, ids = context.ledger_reader(), with_equals(readings(given))
     return reader.row("dropped", ids) is not None or bool(reader.overrides(ids))
+
+
+class NotDropped(UsageError):
+    """A record was never dropped, or its decision was taken back, so it cannot be restored.
+
+    Attributes:
+        about: The record, and what the ledger says of it.
+    """
+
+    def __init__(self, message: str, shown_id: Any, verdict: str) -> None:
+        super().__init__(message)
+        self.about = NotRestored(shown_id, None, verdict)
+
+
+def _find_all(
+    context: Context, given: Sequence[str], archive: Archive | None, advance: Advance = lambda number: None
+) -> tuple[dict[bytes, DroppedRecord | None], list[NotRestored]]:
+    """Return the dropped records with these ids, None for those in the target, and those that never were.
+
+    Raises:
+        UsageError: If an id is unknown, or there are only records of the last kind.
+    """
+    # By id: a record may be named in several spellings, such as 2 and 2.0.
+    found, not_dropped = dict[bytes, DroppedRecord | None](), dict[str, NotDropped]()
+    for name in dict.fromkeys(given):
+        try:
+            raw_id, record = _find_dropped(context, name, archive)
+            found[raw_id] = record
+        except NotDropped as error:
+            not_dropped[str(error.about.id)] = error
+        advance(1)
+    if not_dropped and not found:
+        raise next(iter(not_dropped.values()))
+    return found, [error.about for error in not_dropped.values()]
 
 
 def _find_dropped(
@@ -143,16 +174,19 @@ def _former_row(context: Context, given: str, overrides: Iterable[Override]) -> 
     for override in overrides:
         if override.action == KEEP:
             return override.dropped_row
-        raise UsageError(
+        raise NotDropped(
             f"{given} was restored, and its decision was taken back since; the next run or sync that finds "
-            f"it in {context.source_name} keeps it"
+            f"it in {context.source_name} keeps it",
+            extended(override.id),
+            "undecided",
         )
     answer = why_answer(context, given)
     reason = f" ({answer['reason']})" if answer.get("reason") else ""
     place = context.source_name if answer["in_source"] else "the archive" if answer.get("in_archive") else ""
     is_back = answer.get("reason") == VANISHED.reason and place
     again = f"; it is in {place} again: {command_line('sync')} decides it" if is_back else ""
-    raise UsageError(f"{given} was not dropped; the ledger says: {answer['verdict']}{reason}{again}")
+    message = f"{given} was not dropped; the ledger says: {answer['verdict']}{reason}{again}"
+    raise NotDropped(message, answer["id"], answer["verdict"])
 
 
 @dataclass(frozen=True, slots=True)

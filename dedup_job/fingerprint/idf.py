@@ -154,13 +154,12 @@ def compute_idf(frequencies: Counter[str], texts: int, at_least: int = 2) -> dic
     }
 
 
-def write_idf(path: Path, table: Mapping[str, float], texts: int) -> None:
-    """Write a table to a file, complete or not at all.
+def format_idf(table: Mapping[str, float], texts: int) -> str:
+    """Return the content of a table's file.
 
     Args:
+        table: The IDF of each term.
         texts: The number of texts that the table was computed from.
     """
     lines = [f"{HEADER} of {texts} texts", *(f"{term} {value:.6f}" for term, value in table.items())]
-    partial = path.with_name(path.name + ".partial")
-    partial.write_bytes(("\n".join(lines) + "\n").encode("utf-8"))
-    partial.replace(path)
+    return "\n".join(lines) + "\n"

@@ -17,13 +17,13 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit, urlunsplit
 from urllib.request import urlopen
 
-from prometheus_client import CollectorRegistry, Gauge, Metric, write_to_textfile
+from prometheus_client import CollectorRegistry, Gauge, Metric, generate_latest, write_to_textfile
 from prometheus_client.parser import text_string_to_metric_families
 
 from dedup_job.config import Settings
 from dedup_job.errors import ConfigError, LeaseHeld, StorageFull, exit_code_of
 from dedup_job.records import Counts, Plan
-from dedup_job.report.output_files import check_folder
+from dedup_job.report.output_files import check_folder, writing_place
 from dedup_job.report.progress import RunProgress
 from dedup_job.report.run_summary import LedgerProgress, RunSummary, peak_rss_mb
 from dedup_job.threads_and_processors import Threads, start_thread
@@ -80,7 +80,7 @@ class MetricsFile:
             if value is not None:
                 self._add(registry, name, LAST_SUCCESS[name], value)
         self._add_counts(registry, RECORDS, report.counts)
-        write_to_textfile(str(self.path), registry)
+        self._write(registry)
 
     def write_failure(self, code: int, now: datetime) -> None:
         """Replace the file after a failed run; the metrics of the last successful run stay.
@@ -90,7 +90,7 @@ class MetricsFile:
         """
         registry = self._make_registry(code, now)
         registry.register(_KeptMetrics((*LAST_SUCCESS, RECORDS), tuple(self._read())))
-        write_to_textfile(str(self.path), registry)
+        self._write(registry)
 
     def write_running(self, state: RunState, lag: float | None, now: datetime) -> None:
         """Replace the file during a run; the metrics of earlier runs stay.
@@ -118,7 +118,14 @@ class MetricsFile:
             if value is not None:
                 self._add(registry, name, description, value)
         self._add_counts(registry, RUN_RECORDS, state.counts)
-        write_to_textfile(str(self.path), registry)
+        self._write(registry)
+
+    def _write(self, registry: CollectorRegistry) -> None:
+        """Write the metrics; a device, such as /dev/null, is not replaced."""
+        if writing_place(self.path) == self.path:
+            self.path.write_bytes(generate_latest(registry))
+        else:
+            write_to_textfile(str(self.path), registry)
 
     def _make_registry(self, code: int, now: datetime) -> CollectorRegistry:
         """Return a registry with the metrics of every run that has ended."""

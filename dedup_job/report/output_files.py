@@ -48,21 +48,34 @@ def check_file(file: Path, what: str) -> None:
         raise UsageError(f"{what} {file}: {error.strerror}; name a file in a folder that exists") from None
 
 
+def writing_place(file: Path) -> Path:
+    """Return the file to write, which then takes the place of `file` by a rename.
+
+    A rename is atomic: readers see the old file or the new one, never half of it.  A device or a pipe, such
+    as /dev/null, is written itself: a rename would put a file in its place, for all programs.
+    """
+    if file.exists() and not file.is_file():
+        return file
+    return file.with_name(f".{file.name}.{os.getpid()}")
+
+
 def replace_file(file: Path, text: str) -> None:
     """Write a text to a file; replace the file if it exists.
 
     Raises:
         StorageFull: If the file cannot be written.
     """
-    # A rename is atomic: readers see the old file or the new one, never half of it.
-    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    written = writing_place(file)
     try:
-        temporary.write_text(text, "utf-8")
-        temporary.replace(file)
+        written.write_text(text, "utf-8")
+        if written != file:
+            written.replace(file)
     except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
         raise StorageFull(f"{file} cannot be written: {error.strerror}") from None
+    finally:
+        if written != file:
+            with suppress(OSError):
+                written.unlink()
 
 
 # A run's name begins with its time.

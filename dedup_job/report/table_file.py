@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
@@ -13,7 +12,7 @@ from typing import Any, Protocol, Self
 
 from dedup_job.errors import StorageFull, UsageError
 from dedup_job.mongo.ids import extended
-from dedup_job.report.output_files import check_file
+from dedup_job.report.output_files import check_file, writing_place
 from dedup_job.report.terminal_text import format_id, to_json_line
 
 # A reader of Parquet loads a row group at a time, and so does the writer.
@@ -65,9 +64,9 @@ class TableFile:
             )
         check_file(path, option)
         self._is_json, self.count = suffix == ".jsonl", 0
-        self._path, self._temporary = path, path.with_name(f".{path.name}.{os.getpid()}")
+        self._path, self._written = path, writing_place(path)
         with self._raise_storage_full():
-            self._writer = WRITERS[suffix](self._temporary, columns)
+            self._writer = WRITERS[suffix](self._written, columns)
 
     def show_id(self, raw_id: bytes) -> Any:
         """Return an id as the table has it: a JSON value, or a text as the command line takes it."""
@@ -89,11 +88,12 @@ class TableFile:
         try:
             with self._raise_storage_full():
                 self._writer.close()
-                if error is None:
-                    self._temporary.replace(self._path)
+                if error is None and self._written != self._path:
+                    self._written.replace(self._path)
         finally:
-            with suppress(OSError):
-                self._temporary.unlink()
+            if self._written != self._path:
+                with suppress(OSError):
+                    self._written.unlink()
 
     @contextmanager
     def _raise_storage_full(self) -> Iterator[None]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from dedup_job.records import UPDATE, Counts
+from dedup_job.records import UPDATE, VANISHED, Counts
 from dedup_job.report.terminal_text import count_row, format_id, join_counts
 
 AFTER_UPDATE = (
@@ -155,9 +155,10 @@ class NotRestored(NamedTuple):
 
     Attributes:
         id: Its id, as a JSON value.
-        refused_by: "target"; or "source", to which a record returns from the archive; None if the source
-            no longer has the record.
-        reason: Why, such as "unique_index" or "vanished".
+        refused_by: "target"; or "source", to which a record returns from the archive; None if neither
+            refused it.
+        reason: Why it was refused, such as "unique_index"; "vanished" if the source no longer has it;
+            otherwise its verdict, such as "undecided": it was not dropped.
     """
 
     id: Any
@@ -183,7 +184,7 @@ class RestoreResult:
     ids: Sequence[Any]
     asked: int
     changed: Sequence[Any] = ()
-    not_restored: Sequence[NotRestored] = ()
+    not_restored: Sequence[NotRestored] = field(default_factory=list)
     has_copies: bool = True
     former_source: str | None = None
 
@@ -216,7 +217,9 @@ class RestoreResult:
         before = self.asked - len(self.ids) - len(self.not_restored)
         if before:
             lines.append(f"already {already}: {before:,} of {self.asked:,} named records")
-        missing = [each for each in self.not_restored if each.refused_by is None]
+        missing = [each for each in self.not_restored if each.reason == VANISHED.reason]
+        others = [each for each in self.not_restored if each.refused_by is None and each not in missing]
+        lines += [f"{format_id(each.id)} was not dropped: it is {each.reason}" for each in others]
         lines += [f"{format_id(each.id)} cannot be restored: the source no longer has it" for each in missing]
         if missing and self.former_source:
             lines.append(

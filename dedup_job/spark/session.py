@@ -38,6 +38,9 @@ USUAL: Mapping[str, str] = {
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+    # How long Java waits for this process to fetch a result.  After the usual 15 seconds, a process that was
+    # paused, or a machine that was suspended, would wait for ever.
+    "spark.python.authenticate.socketTimeout": "7d",
     "spark.cleaner.referenceTracking.cleanCheckpoints": "true",
 }
 # Without a cluster, the driver and its executors are one process, which no other machine has to reach.

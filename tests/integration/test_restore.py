@@ -18,6 +18,7 @@ from dedup_job.report.undo_and_restore_results import RestoreResult
 from tests.support.job import RAW, Job
 from tests.support.kill_in_process import commands_of, killed
 from tests.support.restore_cases import TEXT, in_target, restore, why, with_two_copies
+from tests.support.text_pairs import OTHER
 from tests.support.undo_cases import undo
 
 
@@ -187,13 +188,36 @@ def test_what_cannot_be_restored_is_said_and_nothing_is_changed(job: Job) -> Non
     job.decide("backfill")
     job.source.insert_one({"_id": 4, "text": "new"})
     for given, words in (
-        (["3", "4"], "4 was not dropped; the ledger says: undecided"),
-        (["3", "77"], "no record .* has the id '77'"),
+        (["4"], "4 was not dropped; the ledger says: undecided"),
+        (["3", "4", "77"], "no record .* has the id '77'"),
     ):
         with pytest.raises(UsageError, match=words):
             restore(job, *given)
     assert in_target(job) == [1]
     assert job.ledger("overrides").count_documents({}) == 0
+
+
+def test_records_that_were_not_dropped_are_named_and_the_others_are_restored(job: Job) -> None:
+    """As in a list for a new target, which has refused one of them, or whose filter leaves one out."""
+    job.database.create_collection("unique", validator={"_id": {"$ne": 5}})
+    with_two_copies(job)
+    job.source.insert_many([{"_id": 4, "text": "new"}, {"_id": 5, "text": OTHER}])
+    job.set("source", filter='{"_id": {"$ne": 4}}')
+    assert job.command("run", "--refilter").returncode == 3
+
+    done = job.command("restore", "4", "5", "2")
+
+    assert (done.returncode, done.stdout.splitlines()) == (
+        3,
+        [
+            "2 is in the target again",
+            "4 was not dropped: it is undecided",
+            "5 was not dropped: it is refused",
+        ],
+    )
+    told = json.loads(job.command("restore", "4", "2", "--json").stdout)
+    assert told["not_restored"] == [{"id": 4, "refused_by": None, "reason": "undecided"}]
+    assert in_target(job) == [1, 2]
 
 
 def test_a_record_that_the_source_no_longer_has_stays_dropped_and_the_others_are_restored(job: Job) -> None:

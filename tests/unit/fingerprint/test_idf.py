@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.fingerprint.idf import SCALE, Idf, compute_idf, jieba_idf_path, read_idf, write_idf
+from dedup_job.fingerprint.idf import SCALE, Idf, compute_idf, format_idf, jieba_idf_path, read_idf
 from dedup_job.fingerprint.term_hash_tables import hash_strings
 
 TEXTS = st.lists(st.lists(st.sampled_from("abcdefg"), min_size=1, max_size=6), min_size=1, max_size=12)
@@ -73,7 +73,7 @@ def test_jiebas_table_is_read_whole() -> None:
 
 
 def test_a_term_that_was_never_learned_is_rarer_than_all_others(table: Path) -> None:
-    write_idf(table, {"often": 1.5, "seldom": 6.25}, 100)
+    table.write_text(format_idf({"often": 1.5, "seldom": 6.25}, 100), "utf-8")
     assert look_up(read_idf(table), "never") == [fixed(6.25)]
 
 
@@ -89,24 +89,10 @@ def test_a_learned_table_comes_back_as_it_was_written(
     tmp_path_factory: pytest.TempPathFactory, values: dict[str, float]
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "learned.txt"
-    write_idf(path, values, 10)
+    path.write_text(format_idf(values, 10), "utf-8")
     idf = read_idf(path)
     assert look_up(idf, *values) == [fixed(round(value, 6)) for value in values.values()]
     assert size(idf) == len(values)
-
-
-def test_nothing_but_the_table_is_left_behind(table: Path) -> None:
-    write_idf(table, {"old": 1.0}, 1)
-    write_idf(table, {"new": 2.0}, 1)
-    assert (look_up(read_idf(table), "new"), size(read_idf(table))) == ([fixed(2)], 1)
-    assert list(table.parent.iterdir()) == [table]
-
-
-def test_a_table_that_cannot_be_written_whole_leaves_the_old_one(table: Path) -> None:
-    write_idf(table, {"old": 1.0}, 1)
-    with pytest.raises(UnicodeEncodeError):
-        write_idf(table, {"new": 1.0, "\ud800": 2.0}, 1)
-    assert (look_up(read_idf(table), "old"), size(read_idf(table))) == ([fixed(1)], 1)
 
 
 @pytest.mark.parametrize(

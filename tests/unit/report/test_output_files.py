@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dedup_job.errors import ConfigError, StorageFull, UsageError
-from dedup_job.report.output_files import SavedReports, check_folder
+from dedup_job.report.output_files import SavedReports, check_folder, replace_file, writing_place
 
 RUNS = [f"20260101T00000{number}-abcd" for number in range(6)]
 
@@ -55,3 +55,22 @@ def test_a_report_that_cannot_be_written_says_that_the_rest_is_done(tmp_path: Pa
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageFull, match=r"the work is done, but .*/file/.*\.json cannot be written: "):
         SavedReports(tmp_path / "file", 2).save(RUNS[0], {})
+
+
+def test_a_file_is_replaced_whole_and_nothing_else_is_left(tmp_path: Path) -> None:
+    file = tmp_path / "table"
+    replace_file(file, "old")
+    replace_file(file, "new")
+    with pytest.raises(UnicodeEncodeError):
+        replace_file(file, "half \ud800")
+    assert file.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_device_and_a_pipe_are_written_themselves(tmp_path: Path) -> None:
+    """A rename would take them from all programs."""
+    os.mkfifo(tmp_path / "pipe")
+    for special in (Path("/dev/null"), tmp_path / "pipe"):
+        assert writing_place(special) == special
+    assert writing_place(tmp_path / "new").parent == tmp_path
+    assert writing_place(tmp_path / "new") != tmp_path / "new"
