@@ -33,7 +33,8 @@ def named_errors(stage: str, folder: str) -> Iterator[None]:
         folder: The work folder, for the message.
 
     Raises:
-        StorageFull: If Spark ran out of memory or disk space, or a file of a stage is damaged.
+        StorageFull: If Spark ran out of memory or disk space, a file of a stage is damaged, or this process
+            was paused.
         DedupError: For other failures; an error of this package that was raised on an executor is raised
             again with its own class.
     """
@@ -68,6 +69,11 @@ def named_errors(stage: str, folder: str) -> Iterator[None]:
                 "memory is short; run again, if it happens again with fewer cores or more memory"
             ) from None
         raise DedupError(f"stage {stage} failed on Spark: {class_of(error)}; its own log says more") from None
+    except UnboundLocalError:
+        # PySpark raises it where it cannot fetch a result (its `_load_from_socket`).
+        raise StorageFull(
+            f"stage {stage}: Spark did not wait for this process, which was paused; run again"
+        ) from None
 
 
 def java_causes(error: Exception) -> list[tuple[str, str]]:

@@ -821,6 +821,27 @@ def test_rounds_settle_what_one_machine_settles(spark: Any, tmp_path: Path) -> N
     assert found == dropped(later, earlier).tolist()
 
 
+@pytest.mark.longest
+def test_a_process_that_is_paused_while_it_fetches_a_result_goes_on(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After 15 seconds Java usually waits no longer, and the process would wait for ever."""
+    from pyspark import util
+
+    job.source.insert_many([{"_id": n, "text": f"text number {n // 2} of a small source"} for n in range(40)])
+    connect, pauses = util.local_connect_and_auth, [17.0]
+
+    def paused(*of: Any) -> Any:
+        if pauses:
+            time.sleep(pauses.pop())
+        return connect(*of)
+
+    monkeypatch.setattr(util, "local_connect_and_auth", paused)
+    assert on_spark(job).counts.read == 40
+    assert not pauses
+    assert job.differences() == {}
+
+
 @pytest.mark.long
 def test_a_master_that_is_not_there_is_named(job: Job) -> None:
     job.source.insert_one({"_id": 1, "text": "one text"})

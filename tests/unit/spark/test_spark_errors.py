@@ -145,3 +145,19 @@ def test_the_class_of_the_innermost_cause_is_named_and_no_text(inner: str, messa
 def test_our_own_errors_are_what_they_were() -> None:
     with pytest.raises(ConfigError, match=r"^set it right$"), named_errors("records", "/folder"):
         raise Py4JError(f"{FAILED}a.PythonException\ndedup_job.errors.ConfigError: set it right\n")
+
+
+def test_where_pyspark_cannot_fetch_a_result_it_is_no_bug_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own clean-up then fails: `finally` uses a name that was never bound."""
+    from pyspark import util
+
+    def refused(_: object) -> None:
+        raise PySparkException("no answer")
+
+    monkeypatch.setattr(util, "_create_local_socket", refused)
+    with (
+        pytest.raises(StorageFull, match=r"stage pairs: .* was paused; run again"),
+        named_errors("pairs", "/folder"),
+        util._load_from_socket(None, None),
+    ):
+        pass
