@@ -485,7 +485,8 @@ def test_the_work_folder_may_have_any_name(job: Job) -> None:
     work = job.folder / "range=1" / "文 é[1]{a,b}*?,;#%20%\\'"
 
     assert on_spark(job, work=work).counts.exact == 20
-    assert {path.name for path in work.iterdir() if "." not in path.name} == set(STAGES)
+    names = [path.name for path in work.iterdir() if "." not in path.name]
+    assert sorted(name.partition("-")[0] for name in names) == sorted(STAGES)
 
 
 @pytest.mark.long
