@@ -571,13 +571,15 @@ def test_two_writers_of_a_work_folder_do_not_mix_their_files(spark: Any, tmp_pat
     def numbers(stage: Any) -> list[int]:
         return sorted(row.number for row in stage.table.collect())
 
-    one, same, other = (Work(spark, str(tmp_path), name, {}, lambda: None) for name in ("a", "a", "b"))
+    # As long as random names: a shorter one could be the beginning of what follows another name.
+    first, second = "a" * 16, "b" * 16
+    one, same, other = (Work(spark, str(tmp_path), name, {}, lambda: None) for name in (first, first, second))
     made = [one.make("records", rows(1, 2), {}), other.make("records", rows(3, 4, 5), {})]
     made += [same.make("records", rows(1, 2), {})]
     assert [numbers(stage) for stage in made] == [[1, 2], [3, 4, 5], [1, 2]]
     assert numbers(one.find("records")) == [1, 2]
     assert numbers(other.find("records")) == [3, 4, 5]
-    assert Work(spark, str(tmp_path), "a", {"recipe": "another"}, lambda: None).find("records") is None
+    assert Work(spark, str(tmp_path), first, {"recipe": "another"}, lambda: None).find("records") is None
 
     one.remove()
     assert one.find("records") is None
