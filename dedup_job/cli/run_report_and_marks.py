@@ -60,7 +60,7 @@ class ReportedRun:
             self._pairs.__exit__(kind, error, traceback)
 
     def observe(self, plan: Plan) -> None:
-        """Collect samples from a batch and its plan, and write its pairs."""
+        """Collect samples from a plan, and write its pairs."""
         from dedup_job.report.sampled_pairs_and_groups import pair_rows
 
         self._evidence.observe(plan)

@@ -196,8 +196,8 @@ def dry_run(
         first_number = head.next if head else 0
         blank = context.recipe.unchecked("", b"")
         store = DryRunDecisions(reader if head else None, first_number, target.accept, blank)
-        decider = choose_decider(context, engine, past, target, store, first_number)
         past = past.with_references(context, engine, lambda plan, raws: plan)
+        decider = choose_decider(context, engine, past, target, store, first_number)
 
         def decide_window(window: Window, _: str) -> Counts:
             def accept(plan: Plan, raws: Sequence[bytes]) -> Plan:

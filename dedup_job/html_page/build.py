@@ -50,7 +50,7 @@ LEAST_SPACE = 72 << 30
 
 
 class Page:
-    """The HTML page of a run: observes each batch and its plan, then writes the file."""
+    """The HTML page of a run: observes each plan, then writes the file."""
 
     def __init__(self, file: Path, largest: LargestGroups[DuplicatePair]) -> None:
         """Check that the page can be written: now, and not after hours of work.
@@ -80,7 +80,7 @@ class Page:
         check_file(file, "--html")
 
     def observe(self, plan: Plan) -> None:
-        """Collect samples from a batch and its plan."""
+        """Collect samples from a plan."""
         self._collected.observe(plan)
 
     def write(
@@ -275,11 +275,12 @@ def _estimate_thresholds(
     if not present or not counted.any():
         return []
     groups = list(records.regrouped(drawn.drawn))
-    return [
-        ShownThreshold(step / STEPS, below, estimate_staying(groups, step / STEPS, below, drawn.share))
-        for step in range(ceil(present * STEPS - 1e-9), STEPS + 1)
-        for below in [int(counted[:step].sum())]
-    ]
+    thresholds = []
+    for step in range(ceil(present * STEPS - 1e-9), STEPS + 1):
+        threshold, below = step / STEPS, int(counted[:step].sum())
+        staying = estimate_staying(groups, threshold, below, drawn.share)
+        thresholds.append(ShownThreshold(threshold, below, staying))
+    return thresholds
 
 
 def show_pair(
