@@ -11,6 +11,7 @@ import pytest
 from dedup_job import config
 from dedup_job.commands.dry_run_report import DryRun, dry_run
 from dedup_job.pipeline.command_context import Context
+from dedup_job.records import Plan
 from scripts.bench.corpus import Mix, generate
 from tests.support.inline_engine import without_workers
 from tests.support.job import Job
@@ -116,6 +117,21 @@ def dry_run_counts(job: Job) -> Any:
 
 
 @inline
+@inline
+def test_a_dry_run_notices_a_reference_record_that_is_edited_meanwhile(job: Job) -> None:
+    refer(job)
+    job.set("limits", batch_records=1)
+    tests = job.database["tests"]
+    tests.insert_one({"_id": 1, "text": LONG})
+    job.source.insert_many([{"_id": 0, "text": A}, {"_id": 1, "text": LONG}])
+
+    def edit(plan: Plan) -> None:
+        tests.update_one({"_id": 1}, {"$set": {"text": B}})
+
+    with Context(config.check_settings(job.tables, "test")) as context:
+        assert dry_run(context, DryRun(), edit).counts.unique == 2
+
+
 def test_a_later_run_reads_only_new_reference_records(referring: Job) -> None:
     referring.decide("backfill")
 
