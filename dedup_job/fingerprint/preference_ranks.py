@@ -133,13 +133,14 @@ def _sort_key(value: Any) -> bytes:
 
 def _sort_fields(fields: Iterable[tuple[str, Any]]) -> bytes:
     """Return bytes that sort like a document: by type, name and value of each field in turn."""
-    keys = [(_sort_key(value), name.encode()) for name, value in fields]
+    keys = [(_sort_key(value), name.encode("utf-8", "surrogateescape")) for name, value in fields]
     return b"".join(key[:1] + _terminated(name) + key[1:] for key, name in keys) + b"\0"
 
 
 def _sort_number(number: int | float | Decimal) -> bytes:
     """Return bytes that sort like a number: first its nearest double, then the difference from it."""
-    if number != number:
+    # A signaling NaN cannot be compared, and becomes no float.
+    if number.is_nan() if isinstance(number, Decimal) else isnan(number):
         return bytes(2 * UNSIGNED.size)
     try:
         nearest = float(number)
@@ -167,7 +168,7 @@ SORT_AS: Mapping[type, tuple[bytes, Callable[[Any], bytes]]] = {
     type(None): (b"\x02", lambda _: b""),
     **dict.fromkeys((int, Int64, float), (b"\x03", _sort_number)),
     Decimal128: (b"\x03", lambda number: _sort_number(number.to_decimal())),
-    str: (b"\x04", lambda text: _terminated(text.encode("utf-8", "surrogatepass"))),
+    str: (b"\x04", lambda text: _terminated(text.encode("utf-8", "surrogateescape"))),
     RawBSONDocument: (b"\x05", lambda fields: _sort_fields(fields.items())),
     list: (b"\x06", lambda items: _sort_fields(("", item) for item in items)),
     **dict.fromkeys((bytes, Binary), (b"\x07", _sort_binary)),

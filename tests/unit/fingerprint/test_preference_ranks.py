@@ -102,6 +102,14 @@ def test_ids_of_one_type_are_sorted_as_on_the_server(values: list[Any]) -> None:
     assert len(set(keys)) == len(keys)
 
 
+def test_ids_that_are_no_unicode_or_no_number_have_a_place_too() -> None:
+    texts, names = encode({"_id": {"a": "xyz"}}), encode({"_id": {"xyz": 1}})
+    odd = [texts.replace(b"xyz", b"x\xffz"), names.replace(b"xyz", b"x\xffz")]
+    assert len({tie_key(raw_id) for raw_id in (texts, names, *odd)}) == 4
+    nans = [encode({"_id": Decimal128(name)}) for name in ("NaN", "sNaN")]
+    assert max(map(tie_key, nans)) < tie_key(encode({"_id": float("-inf")}))
+
+
 @given(st.lists(st.tuples(st.integers(0, BEST), st.integers(0, BEST)), max_size=5))
 def test_packed_ranks_sort_like_ranks_and_are_unpacked(rows: list[tuple[int, int]]) -> None:
     ranks = np.array(rows, np.uint64).reshape(-1, 2)
