@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
-from math import inf, isinf, isnan
+from math import isinf, isnan, nan
 from struct import Struct
 from typing import Any, Final
 
@@ -99,8 +99,14 @@ def _is_wanted(found: Any, rule: PreferRule) -> bool:
     return is_number and not isnan(_as_float(found))
 
 
-def _as_float(number: Any) -> float:
-    return float(number.to_decimal() if isinstance(number, Decimal128) else number)
+def _as_float(number: int | float | Decimal128) -> float:
+    exact = number.to_decimal() if isinstance(number, Decimal128) else number
+    return nan if _is_nan(exact) else float(exact)
+
+
+def _is_nan(number: int | float | Decimal) -> bool:
+    # A signaling NaN becomes no float.
+    return number.is_nan() if isinstance(number, Decimal) else isnan(number)
 
 
 def _order_of_float(number: float) -> int:
@@ -139,13 +145,10 @@ def _sort_fields(fields: Iterable[tuple[str, Any]]) -> bytes:
 
 def _sort_number(number: int | float | Decimal) -> bytes:
     """Return bytes that sort like a number: first its nearest double, then the difference from it."""
-    # A signaling NaN cannot be compared, and becomes no float.
-    if number.is_nan() if isinstance(number, Decimal) else isnan(number):
+    if _is_nan(number):
         return bytes(2 * UNSIGNED.size)
-    try:
-        nearest = float(number)
-    except OverflowError:
-        nearest = inf if number > 0 else -inf
+    # Infinite for a decimal that is too great for a double.
+    nearest = float(number)
     rest = 0.0 if isinf(nearest) and number == nearest else float(Decimal(number) - Decimal(nearest))
     return UNSIGNED.pack(_order_of_float(nearest)) + UNSIGNED.pack(_order_of_float(rest))
 
