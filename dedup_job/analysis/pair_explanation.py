@@ -154,11 +154,10 @@ class TermWeights:
 
     @property
     def cosine(self) -> float:
-        """Cosine of the angle between the two TF-IDF vectors; 0.0 without terms."""
-        # Imported here, because the import takes a second and nothing else needs it.
-        from sklearn.metrics.pairwise import cosine_similarity
-
-        return float(cosine_similarity(*self.weights[:, None] / WEIGHT_ONE)[0, 0]) if self.terms else 0.0
+        """Cosine of the angle between the two TF-IDF vectors; 0.0 if one of the texts has no terms."""
+        first, second = self.weights / WEIGHT_ONE
+        lengths = np.linalg.norm(first) * np.linalg.norm(second)
+        return float(first @ second / lengths) if lengths else 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -110,21 +108,6 @@ def _use_our_cache() -> Iterator[None]:
         yield
     finally:
         numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
-
-
-def leave_out_scipy() -> None:
-    """Keep numba from loading scipy, which would take 0.2 s and 13 MB when compiled code is first called.
-
-    numba loads it for linear algebra, which then no compiled code in this process can use. So only commands
-    call this, and not the library. Importing scipy works as before.
-    """
-    if "scipy.linalg" not in sys.modules:
-        # None makes every import of it fail.
-        sys.modules["scipy.linalg"] = None  # type: ignore[assignment]
-        try:
-            importlib.import_module("numba.np.arraymath")
-        finally:
-            del sys.modules["scipy.linalg"]
 
 
 def instruction(builder: Callable[..., object]) -> Any:

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 from dedup_job.errors import NO_MEMORY, StorageFull
 from dedup_job.fingerprint.recipe import Recipe
-from dedup_job.native.numba_compile import leave_out_scipy
 from dedup_job.pipeline import worker_tasks
 from dedup_job.pipeline.compile_after_install import ensure_compiled
 from dedup_job.pipeline.fork_server import fork_server
@@ -51,7 +50,6 @@ class FingerprintWorkers:
         self._capacity = capacity
 
     def __enter__(self) -> FingerprintWorkers:
-        leave_out_scipy()
         server = fork_server()
         # Before workers start: each of them would compile the same.
         ensure_compiled()

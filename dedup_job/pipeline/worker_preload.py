@@ -19,13 +19,13 @@ def _load() -> None:
 
     from dedup_job.fingerprint.fingerprinter import Fingerprinter
     from dedup_job.fingerprint.recipe import Matching, Reader, Recipe
-    from dedup_job.native.numba_compile import leave_out_scipy
     from dedup_job.pipeline import measure_and_limit_memory
     from dedup_job.pipeline.worker_tasks import fingerprints_of
     from dedup_job.text.fields import TextFields
 
     measure_and_limit_memory.work_in_batches(LARGE)
-    leave_out_scipy()
+    # As in `main`: numba would load it.
+    sys.modules["scipy.linalg"] = None  # type: ignore[assignment]
     fingerprinter = Fingerprinter(Recipe(Reader(TextFields(("text",))), 64, Matching()))
     first = encode({"_id": 0, "text": "<p>The first text loads the code, 第一篇文本加载代码。</p>"})
     fingerprints_of(fingerprinter, [first])

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -245,18 +243,3 @@ def test_stop_words_have_no_weight(tmp_path: Path) -> None:
 
 def test_texts_without_terms_have_no_cosine() -> None:
     assert TermWeights.of(["!", ""], RECIPES["default"]).cosine == 0.0
-
-
-LOADS_ALL = """
-import importlib, pkgutil, sys, dedup_job
-for found in pkgutil.walk_packages(dedup_job.__path__, "dedup_job."):
-    if found.name != "dedup_job.__main__":
-        importlib.import_module(found.name)
-print("sklearn" in sys.modules)
-"""
-
-
-@pytest.mark.long
-def test_scikit_learn_is_not_loaded_before_two_texts_are_explained() -> None:
-    done = subprocess.run([sys.executable, "-c", LOADS_ALL], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
