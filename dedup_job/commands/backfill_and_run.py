@@ -84,7 +84,7 @@ def decide(
                 guards.check(plan)
                 return ledger.commit(plan, raws, target, mode)
 
-            batches = guards.watch(past.fingerprint(engine, source.batches(window)))
+            batches = guards.first.watch(past.fingerprint(engine, source.batches(window)))
             return decider.decide_batches(batches, commit, observe)
 
         counts, is_full = SourceScan(context, ledger, head, mode, looked)(past.window, decide_window)

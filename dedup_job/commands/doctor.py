@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
 from itertools import islice
 from typing import Any, TypeVar
@@ -26,7 +27,7 @@ from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.server import COPY_INDEXES, NEEDS, RUN, Rights, Server, Users, free_bytes
 from dedup_job.pipeline.command_context import Context, connect_to, find_head, first_records, retry_policy
 from dedup_job.pipeline.fork_server import fork_server
-from dedup_job.pipeline.guards import FIRST_RECORDS, UncheckedGuard, stop_run
+from dedup_job.pipeline.guards import FIRST_RECORDS, FirstRecordsGuard, stop_run
 from dedup_job.pipeline.measure_and_limit_memory import available_bytes
 from dedup_job.pipeline.sample_source import read_sample
 from dedup_job.report.progress import Advance
@@ -208,7 +209,7 @@ def doctor(settings: Settings, advance: Advance) -> dict[str, Any]:
             )
             # Only the run that begins a backfill reads the first records.
             if head is None or head.watermark is None:
-                checks.run_check("first records", lambda: _check_first_records(context))
+                checks.run_check("first records", lambda: _check_first_records(checks, context))
             checks.run_check("workers", lambda: _check_workers(checks, settings))
             shown["room"] = check_room(checks, context, servers, head, advance)
     return {
@@ -376,10 +377,10 @@ def _count_kinds(path: str, raws: Sequence[bytes]) -> dict[str, int]:
     return dict(kinds.most_common())
 
 
-def _check_first_records(context: Context) -> None:
-    """Raise GuardStop if too few of the first records can be judged, as the guard of a run does."""
-    fields = context.recipe.reader.fields
-    guard = UncheckedGuard(context.settings.limits.max_unchecked_share, stop_run, fields=fields)
+def _check_first_records(checks: CheckRunner, context: Context) -> None:
+    """Raise GuardStop if the guard of the first records would stop a run, and note what it would warn of."""
+    limits, note = context.settings.limits, partial(checks.note, "first records", is_warning=True)
+    guard = FirstRecordsGuard(context.recipe, limits.max_unchecked_share, stop_run, note)
     for batch in first_records(context.source.batches(Window()), FIRST_RECORDS):
         guard.add(batch.raws, context.recipe.reader.texts(batch.raws)[1])
     guard.finish()

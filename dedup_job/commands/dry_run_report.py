@@ -179,7 +179,7 @@ def dry_run(
     started = time.monotonic()
     warnings = WarningList()
     before = InterruptedCounts() if options.fresh else interrupted_runs(context, reader)
-    guards = Guards.of(context.settings.limits, context.recipe, warnings, warnings, before, least=1)
+    guards = Guards.of(context.settings.limits, context.recipe, warnings, warnings, before, judges_few=True)
     with context.engine() as engine:
         target = DryRunTarget(context.target, context.source)
         keepers, window = context.keepers(target, engine), context.window(mode, head)
@@ -205,7 +205,7 @@ def dry_run(
                 return store.commit(plan) if context.recipe.matching.prefer else target.accept(plan)
 
             records = first_records(context.source.batches(window), options.limit)
-            batches = guards.watch(past.fingerprint(engine, records))
+            batches = guards.first.watch(past.fingerprint(engine, records))
             return decider.decide_batches(batches, accept, observe)
 
         looked, _ = context.source.begin_scan()

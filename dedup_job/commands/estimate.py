@@ -28,7 +28,7 @@ from dedup_job.mongo.source import Storage
 from dedup_job.pipeline import job
 from dedup_job.pipeline.command_context import Context
 from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
-from dedup_job.pipeline.guards import UncheckedGuard, WarningList
+from dedup_job.pipeline.guards import FirstRecordsGuard, WarningList
 from dedup_job.pipeline.measure_and_limit_memory import family, peak_bytes, resident_bytes
 from dedup_job.pipeline.sample_source import CollectionSample, read_sample, sample_size
 from dedup_job.records import BACKFILL, Action, Plan
@@ -154,9 +154,10 @@ def try_sample(
 
 
 def _warnings_about_first_records(context: Context, sample: CollectionSample, trial: Trial) -> list[str]:
-    """Return the warnings of the guard of the first records: whether too few records can be judged."""
+    """Return the warnings of the guard of the first records."""
     warnings = WarningList()
-    guard = UncheckedGuard(context.settings.limits.max_unchecked_share, warnings, least=1)
+    limits = context.settings.limits
+    guard = FirstRecordsGuard(context.recipe, limits.max_unchecked_share, warnings, warnings, True)
     guard.add(sample.batch.raws, trial.reasons)
     guard.finish()
     return warnings.messages

@@ -292,10 +292,8 @@ class _Backfill:
         looks_at_all = recipe.matching.prefer or recipe.reader.fields.within
         for batch in self.context.source.records(ids if looks_at_all else ids[:SAMPLED_RECORDS]):
             guards.first.add(batch.raws, ())
-            guards.preferences.add(batch.raws)
         guards.first.add((), [row.reason for row in first])
         guards.first.finish()
-        guards.preferences.finish()
 
     def _commit_verdicts(self, ledger: Ledger, head: Head, verdicts: Stage, guards: Guards) -> Committed:
         """Commit the planned verdicts that the ledger does not hold yet."""

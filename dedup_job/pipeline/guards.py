@@ -14,13 +14,13 @@ from typing import Self
 from dedup_job.config import LimitSettings
 from dedup_job.errors import GuardStop
 from dedup_job.fingerprint.preference_ranks import NOTHING, count_kinds
-from dedup_job.fingerprint.preference_rule import LENGTH, PreferRule
+from dedup_job.fingerprint.preference_rule import LENGTH
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.mongo.ids import extended
 from dedup_job.records import Action, FingerprintedBatch, Plan, Unchecked, is_failure
 from dedup_job.report.decision_lines import compare_command
 from dedup_job.report.terminal_text import format_id
-from dedup_job.text.fields import TextFields, count_field_kinds, count_text_fields, value_kind
+from dedup_job.text.fields import count_field_kinds, count_text_fields, value_kind
 
 # Records that are checked before any of them is decided.
 FIRST_RECORDS = 1_000
@@ -57,41 +57,62 @@ class WarningList:
         self.messages.append(message)
 
 
-class UncheckedGuard:
-    """Stops a run whose first records have no usable text, or values of several types in a group field."""
+class FirstRecordsGuard:
+    """Stops a run before its first decision if the settings name fields that do not hold what they should.
 
-    is_over = False
+    Of the first 1,000 records it counts those that cannot be judged, the types of values in each field of
+    `[match] within`, and those in each field of `[match] prefer`.
+    """
 
     def __init__(
         self,
-        max_share: float,
+        recipe: Recipe,
+        max_unchecked_share: float,
         warn: Warn,
-        least: int = FIRST_RECORDS,
-        fields: TextFields | None = None,
-        note: Warn | None = None,
+        note: Warn,
+        judges_few: bool = False,
     ) -> None:
-        """Set the limit.
+        """Set the limits.
 
         Args:
-            max_share: Largest share of the first records that may be unchecked.
-            warn: Called when the share is larger, and for a field with values of several types.
-            least: With fewer records than this, the guard does not judge at all.
-            fields: The fields in `within` whose types are checked.
-            note: Called once for each such field if there are fewer records than `least`.
+            recipe: The recipe of the run.
+            max_unchecked_share: Largest share of the first records that may be unchecked.
+            warn: Called if the share is larger, if values of a group field have several types, and if no
+                record has a value that a rule of `prefer` compares.
+            note: Called instead if there are fewer records, and if only some values have another type than a
+                rule compares.  The share of unchecked ones among fewer records means nothing.
+            judges_few: Whether to judge fewer records as if they were 1,000.
         """
-        self._fields = fields
-        self._kinds: dict[str, Counter[str]] = {path: Counter() for path in fields.within} if fields else {}
-        self._max_share, self._warn, self._least = max_share, warn, least
-        self._note = note
+        self.is_over = False
+        self._fields = recipe.reader.fields
+        self._max_unchecked_share, self._judges_few = max_unchecked_share, judges_few
+        self._warn, self._note = warn, note
         self._seen = 0
         self._reasons = Counter[str]()
+        self._groups = {path: Counter[str]() for path in self._fields.within}
+        self._preferred = {rule: Counter[str]() for rule in recipe.matching.prefer if rule.order != LENGTH}
         self._sample: list[bytes] = []
+        self._told = set[str]()
+
+    def watch(self, batches: Iterable[FingerprintedBatch]) -> Iterator[FingerprintedBatch]:
+        """Yield the batches of a part of the source; buffer the first ones until they are judged."""
+        buffer: list[FingerprintedBatch] = []
+        nbytes = 0
+        for batch, prints in batches:
+            self.add(batch.raws, prints.reasons)
+            buffer.append((batch, prints))
+            nbytes += batch.nbytes + prints.nbytes
+            if self.is_over or nbytes >= MAX_BUFFERED_BYTES:
+                yield from buffer
+                buffer = []
+        self.finish()
+        yield from buffer
 
     def add(self, raws: Sequence[bytes], reasons: Sequence[str]) -> None:
-        """Count some records; check the share when enough were counted.
+        """Count some records, and judge the first ones when enough were counted.
 
         Args:
-            raws: Raw records, for naming their fields; fewer than `reasons` will do.
+            raws: Raw records; they may be given apart from their reasons.
             reasons: Why each record cannot be judged, or "".
         """
         if self.is_over:
@@ -101,118 +122,70 @@ class UncheckedGuard:
         raws, reasons = raws[:rest], reasons[:rest]
         self._seen += len(reasons)
         self._reasons.update(filter(None, reasons))
-        self._count_kinds(raws)
         self._sample += islice(raws, SAMPLED_RECORDS - len(self._sample))
+        self._count_groups(raws)
+        for rule, kinds in self._preferred.items():
+            kinds.update(count_kinds(raws, rule))
         if self._seen >= FIRST_RECORDS:
             self.finish()
 
-    def _count_kinds(self, raws: Sequence[bytes]) -> None:
-        if self._fields is None or not self._kinds:
+    def _count_groups(self, raws: Sequence[bytes]) -> None:
+        if not self._groups:
             return
         for raw in raws:
             with suppress(Unchecked):
-                for path, value in zip(self._kinds, self._fields.group_values(raw), strict=True):
+                for kinds, value in zip(self._groups.values(), self._fields.group_values(raw), strict=True):
                     if value is not None:
-                        self._kinds[path][value_kind(value)] += 1
+                        kinds[value_kind(value)] += 1
 
     def finish(self) -> None:
-        """Check the records counted so far; called after each part of the source."""
+        """Judge the records counted so far; called after each part of the source."""
+        if self.is_over or not self._seen:
+            return
+        self.is_over = self._judges_few or self._seen >= FIRST_RECORDS
+        warn = self._warn if self.is_over else self._note
+        self._judge_groups(warn)
+        self._judge_preferences(warn)
         if self.is_over:
-            return
-        if self._seen < self._least:
-            if self._note is not None and self._check_kinds(self._note):
-                self._note = None
-            return
-        self.is_over = True
-        self._check_kinds(self._warn)
-        unchecked, sample = self._reasons.total(), self._sample
-        self._sample = []
-        if unchecked > self._max_share * self._seen:
+            self._judge_reasons()
+            self._sample = []
+
+    def _judge_groups(self, warn: Warn) -> None:
+        for path, kinds in self._groups.items():
+            if len(kinds) > 1:
+                self._tell_once(
+                    warn,
+                    f"[match] within: {_printable(path)} has values of several types in the first records",
+                    f" ({list_counts(kinds)}), and values of different types are never equal",
+                )
+
+    def _judge_preferences(self, warn: Warn) -> None:
+        for rule, kinds in self._preferred.items():
+            first = f" in the first {self._seen:,} records ({list_counts(kinds)})"
+            if not kinds[rule.wanted]:
+                self._tell_once(warn, f"[match] prefer: {rule.name} holds no {rule.wanted}", first)
+            elif kinds.keys() - {rule.wanted, NOTHING}:
+                self._tell_once(
+                    self._note,
+                    f"[match] prefer: {rule.name} holds values of several types",
+                    f"{first}; those that are no {rule.wanted} count as missing",
+                )
+
+    def _judge_reasons(self) -> None:
+        unchecked = self._reasons.total()
+        if unchecked > self._max_unchecked_share * self._seen:
             self._warn(
                 f"{unchecked:,} of the first {self._seen:,} records cannot be judged "
                 f"({list_counts(self._reasons)}), "
-                f"more than [limits] max_unchecked_share = {self._max_share:g}; "
-                f"{_describe_text_fields(sample)}"
+                f"more than [limits] max_unchecked_share = {self._max_unchecked_share:g}; "
+                f"{_describe_text_fields(self._sample)}"
             )
 
-    def _check_kinds(self, warn: Warn) -> bool:
-        """Call `warn` for each group field with values of several types; return whether there is one."""
-        mixed = {path: kinds for path, kinds in self._kinds.items() if len(kinds) > 1}
-        for path, kinds in mixed.items():
-            warn(
-                f"[match] within: {_printable(path)} has values of several types in the first records "
-                f"({list_counts(kinds)}), and values of different types are never equal"
-            )
-        return bool(mixed)
-
-
-def check_first_records(
-    batches: Iterable[FingerprintedBatch], guard: UncheckedGuard
-) -> Iterator[FingerprintedBatch]:
-    """Yield the batches; buffer the first ones until the guard of the first records has checked them."""
-    buffer: list[FingerprintedBatch] = []
-    nbytes = 0
-    for batch, prints in batches:
-        guard.add(batch.raws, prints.reasons)
-        buffer.append((batch, prints))
-        nbytes += batch.nbytes + prints.nbytes
-        if guard.is_over or nbytes >= MAX_BUFFERED_BYTES:
-            yield from buffer
-            buffer = []
-    guard.finish()
-    yield from buffer
-
-
-class PreferGuard:
-    """Stops a run whose first records lack what `[match] prefer` compares, before any of them is decided.
-
-    Fewer than 1,000 records, and single values of another type, get a warning only.
-    """
-
-    def __init__(self, rules: Sequence[PreferRule], warn: Warn, note: Warn) -> None:
-        """Set the rules.
-
-        Args:
-            rules: The rules.
-            warn: Called if none of the first records has a value that a rule compares.
-            note: Called in the other cases.
-        """
-        self._kinds = {rule: Counter[str]() for rule in rules if rule.order != LENGTH}
-        self._warn, self._note, self._seen = warn, note, 0
-
-    def watch(self, batches: Iterable[FingerprintedBatch]) -> Iterator[FingerprintedBatch]:
-        """Yield the batches, and judge the first records before the last of them is yielded."""
-        for batch, prints in batches:
-            self.add(batch.raws)
-            yield batch, prints
-        self.finish()
-
-    def finish(self) -> None:
-        """Judge fewer records than FIRST_RECORDS; the last call."""
-        if 0 < self._seen < FIRST_RECORDS:
-            self._judge(self._note)
-
-    def add(self, raws: Sequence[bytes]) -> None:
-        """Count some records, and judge the first ones when enough were counted."""
-        if self._seen >= FIRST_RECORDS:
-            return
-        raws = raws[: FIRST_RECORDS - self._seen]
-        self._seen += len(raws)
-        for rule, kinds in self._kinds.items():
-            kinds.update(count_kinds(raws, rule))
-        if self._seen >= FIRST_RECORDS:
-            self._judge(self._warn)
-
-    def _judge(self, warn: Warn) -> None:
-        for rule, kinds in self._kinds.items():
-            first = f"the first {self._seen:,} records ({list_counts(kinds)})"
-            if not kinds[rule.wanted]:
-                warn(f"[match] prefer: {rule.name} holds no {rule.wanted} in {first}")
-            elif kinds.keys() - {rule.wanted, NOTHING}:
-                self._note(
-                    f"[match] prefer: {rule.name} holds values of several types in {first}; "
-                    f"those that are no {rule.wanted} count as missing"
-                )
+    def _tell_once(self, tell: Warn, finding: str, details: str) -> None:
+        """Tell a finding, but not again with the details of further records."""
+        if finding not in self._told:
+            self._told.add(finding)
+            tell(finding + details)
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,14 +324,9 @@ class FailureGuard:
 class Guards:
     """The guards of a run."""
 
-    first: UncheckedGuard
-    preferences: PreferGuard
+    first: FirstRecordsGuard
     drops: DropGuard
     failures: FailureGuard
-
-    def watch(self, batches: Iterable[FingerprintedBatch]) -> Iterator[FingerprintedBatch]:
-        """Yield the batches, the first ones after the guards of the first records have checked them."""
-        return check_first_records(self.preferences.watch(batches), self.first)
 
     def check(self, plan: Plan) -> None:
         """Check a plan's failures and drops, before it is committed."""
@@ -373,7 +341,7 @@ class Guards:
         warn: Warn,
         note: Warn,
         before: InterruptedCounts = InterruptedCounts(),
-        least: int = FIRST_RECORDS,
+        judges_few: bool = False,
     ) -> Self:
         """Return the guards of a run.
 
@@ -383,11 +351,10 @@ class Guards:
             warn: Called when a limit is passed.
             note: Called for what a person should know, but no limit is passed.
             before: Counts of interrupted runs, which are included.
-            least: With fewer first records than this, the share of unchecked ones is not judged.
+            judges_few: Whether to judge fewer than 1,000 first records, too.
         """
         return cls(
-            UncheckedGuard(limits.max_unchecked_share, warn, least, recipe.reader.fields, note),
-            PreferGuard(recipe.matching.prefer, warn, note),
+            FirstRecordsGuard(recipe, limits.max_unchecked_share, warn, note, judges_few),
             DropGuard(limits.max_drop_share, limits.max_group, warn, before),
             FailureGuard(limits.max_failed_share, warn, before),
         )

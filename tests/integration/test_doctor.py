@@ -90,7 +90,7 @@ def at_work(job: Job) -> None:
 def half_undone(job: Job) -> None:
     run = job.decide("backfill").run
     counts = {"unique": 0, "exact": 0, "near": 0, "unchecked": {}, "refused": {}}
-    undo = {"run": run, "plans": 0, "counts": counts, "left": {}}
+    undo = {"run": run, "plans": 0, "counts": counts, "left": {}, "restored": 0}
     job.ledger("head").update_one({}, {"$set": {"undo": undo}})
 
 
@@ -102,6 +102,7 @@ def half_undone(job: Job) -> None:
         (lambda job: job.set("target", collection="pages"), 78, "collections"),
         (lambda job: job.set("source", filter='{"$nonsense": 1}'), 78, "collections"),
         (lambda job: job.set("source", fields=["daat"]), 5, "first records"),
+        (lambda job: job.set("match", prefer=[{"field": "n", "order": "newest"}]), 5, "first records"),
         (decided_otherwise, 78, "ledger"),
         (filled_by_others, 78, "ledger"),
         (at_work, 75, "ledger"),

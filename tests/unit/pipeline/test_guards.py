@@ -2,28 +2,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from bson import ObjectId, encode
 
 from dedup_job.config import LimitSettings
 from dedup_job.errors import GuardStop
-from dedup_job.fingerprint.preference_rule import PreferRule
 from dedup_job.pipeline import guards
 from dedup_job.pipeline.guards import (
     FIRST_RECORDS,
     DropGuard,
     FailureGuard,
+    FirstRecordsGuard,
     Guards,
     InterruptedCounts,
-    PreferGuard,
-    UncheckedGuard,
+    Warn,
     WarningList,
-    check_first_records,
     check_vanished,
     stop_run,
 )
 from dedup_job.records import UNIQUE, Action, Batch, Fingerprints, KeeperMatch, Plan, Verdict
+from tests.support.recipes import recipe_of
 
 
 def batch(count: int, unchecked: int = 0, nbytes: int = 0) -> tuple[Batch, Fingerprints]:
@@ -46,29 +46,39 @@ class Engine:
             yield one
 
 
-def held(engine: Engine, look: UncheckedGuard) -> Iterator[int]:
+def guard(
+    share: float = 0.95,
+    warn: Warn = stop_run,
+    judges_few: bool = False,
+    note: Warn = stop_run,
+    **match: Any,
+) -> FirstRecordsGuard:
+    return FirstRecordsGuard(recipe_of("of", match=match), share, warn, note, judges_few)
+
+
+def held(engine: Engine, look: FirstRecordsGuard) -> Iterator[int]:
     """How many batches the engine had made when each was handed on."""
-    for _ in check_first_records(engine.fingerprint_batches(), look):
+    for _ in look.watch(engine.fingerprint_batches()):
         yield engine.asked
 
 
 def told(
-    look_at: Sequence[tuple[Batch, Fingerprints]], share: float = 0.95, least: int = FIRST_RECORDS
+    look_at: Sequence[tuple[Batch, Fingerprints]], share: float = 0.95, judges_few: bool = False
 ) -> list[str]:
     notes = WarningList()
-    list(held(Engine(*look_at), UncheckedGuard(share, notes, least)))
+    list(held(Engine(*look_at), guard(share, notes, judges_few)))
     return notes.messages
 
 
 def test_nothing_is_handed_on_before_the_first_records_were_looked_at() -> None:
     engine = Engine(batch(400), batch(400), batch(400), batch(400))
-    assert list(held(engine, UncheckedGuard(0.95, stop_run))) == [3, 3, 3, 4]
+    assert list(held(engine, guard())) == [3, 3, 3, 4]
 
 
 def test_records_of_which_nearly_none_can_be_judged_stop_the_run_before_any_is_handed_on() -> None:
     engine = Engine(batch(500, 500), batch(500, 451), batch(500))
     with pytest.raises(GuardStop) as caught:
-        next(held(engine, UncheckedGuard(0.95, stop_run)))
+        next(held(engine, guard()))
     message = str(caught.value)
     assert message.startswith(
         "951 of the first 1,000 records cannot be judged (missing 951), more than [limits] "
@@ -92,9 +102,9 @@ def test_values_behind_the_first_1000_records_do_not_help_a_rule_whatever_the_ba
 ) -> None:
     raws = [encode({"_id": n if n < FIRST_RECORDS else ObjectId()}) for n in range(1300)]
     stops = WarningList()
-    guard = PreferGuard([PreferRule("newest")], stops, stop_run)
+    first = guard(warn=stops, prefer=["newest"])
     for size in sizes:
-        guard.add(raws[:size])
+        first.add(raws[:size], [""] * len(raws[:size]))
         raws = raws[size:]
     assert stops.messages == [
         "[match] prefer: _id holds no ObjectId in the first 1,000 records (number 1,000)"
@@ -110,22 +120,36 @@ def test_the_limit_itself_is_allowed_and_1_allows_everything() -> None:
 def test_of_a_few_records_a_run_says_nothing_and_a_dry_run_does() -> None:
     few = [batch(3, 3)]
     assert told(few) == []
-    assert told(few, least=1)[0].startswith("3 of the first 3 records")
-    assert told([], least=1) == []
+    assert told(few, judges_few=True)[0].startswith("3 of the first 3 records")
+    assert told([], judges_few=True) == []
 
 
 def test_it_tells_once_and_hands_everything_on() -> None:
     notes = WarningList()
     engine = Engine(batch(1000, 1000), batch(1000, 1000))
-    assert list(held(engine, UncheckedGuard(0.95, notes))) == [1, 2]
+    assert list(held(engine, guard(warn=notes))) == [1, 2]
     assert len(notes.messages) == 1
 
 
 def test_a_look_goes_on_over_several_parts_of_the_source() -> None:
-    look = UncheckedGuard(0.95, stop_run)
+    look = guard()
     assert list(held(Engine(batch(600, 600)), look)) == [1]
     with pytest.raises(GuardStop):
         list(held(Engine(batch(600, 600)), look))
+
+
+def test_a_finding_about_few_records_is_told_once_however_many_parts_the_source_has() -> None:
+    notes = WarningList()
+    first = guard(note=notes, prefer=["newest"], within=["site"])
+    for n in range(3):
+        raws = [encode({"_id": n, "of": "text", "site": site}) for site in ("a", 1)]
+        first.add(raws, ["", ""])
+        first.finish()
+    assert notes.messages == [
+        "[match] within: site has values of several types in the first records (text 1, number 1), and "
+        "values of different types are never equal",
+        "[match] prefer: _id holds no ObjectId in the first 2 records (number 2)",
+    ]
 
 
 def test_large_records_are_not_held_without_end_and_still_stop_the_run(
@@ -135,9 +159,9 @@ def test_large_records_are_not_held_without_end_and_still_stop_the_run(
     engine = Engine(*(batch(100, 100, nbytes=300) for _ in range(11)))
     handed = []
     with pytest.raises(GuardStop):
-        handed += list(held(engine, UncheckedGuard(0.95, stop_run)))
+        handed += list(held(engine, guard()))
     engine = Engine(*(batch(100, 0, nbytes=300) for _ in range(11)))
-    assert list(held(engine, UncheckedGuard(0.95, stop_run))) == [3, 3, 3, 4, 5, 6, 7, 8, 9, 10, 11]
+    assert list(held(engine, guard())) == [3, 3, 3, 4, 5, 6, 7, 8, 9, 10, 11]
 
 
 def test_records_without_any_text_name_the_fields_that_there_are() -> None:
@@ -229,8 +253,7 @@ def test_five_duplicates_are_named_as_a_command_line_takes_them() -> None:
 
 def test_a_plan_that_passes_a_limit_stops_the_run_and_plans_before_it_do_not() -> None:
     guards = Guards(
-        UncheckedGuard(1, stop_run),
-        PreferGuard((), stop_run, stop_run),
+        guard(share=1),
         DropGuard(1, 2, stop_run),
         FailureGuard(1, stop_run),
     )
