@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import stat
@@ -536,6 +537,16 @@ def _parse_assignment(assignment: str) -> SettingOverride:
         # The assignment may hold a password, so it is not repeated.
         raise UsageError("--set: expected SECTION.KEY=VALUE, such as match.min_similarity=0.9")
     return SettingOverride(section, key, _parse_value(value), "--set")
+
+
+def to_toml(value: Any) -> str:
+    """Return a string, a list or a boolean as TOML.
+
+    >>> to_toml(["正文", "a\\x7f"])
+    '["正文", "a\\\\u007f"]'
+    """
+    # TOML accepts JSON's strings, except for escaped halves of a character (surrogates) and an unescaped DEL.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _parse_toml(text: str) -> dict[str, Any]:

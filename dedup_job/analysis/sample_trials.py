@@ -265,6 +265,7 @@ class TunedSample:
         stretches: Stretches of consecutive records that the sample consists of.
         at: Least similarity of near duplicates.
         present: The present settings.
+        count: Estimated number of records in the whole collection.
         pairs: Near duplicates in the sample, as pairs of distinct texts.
         rows: Results of several shapes of bands.
         levels: Results of several values of `min_similarity`.
@@ -275,20 +276,21 @@ class TunedSample:
     stretches: int
     at: float
     present: TunedSettings
+    count: int
     pairs: int
     rows: Sequence[BandResult]
     levels: Sequence[ThresholdResult]
 
     @classmethod
     def of(
-        cls, source: str, sample: TextSample, stretches: int, at: float, present: TunedSettings
+        cls, source: str, sample: TextSample, stretches: int, at: float, present: TunedSettings, count: int
     ) -> TunedSample:
         """Try all settings on a sample."""
         pairs = sample.count_near_duplicates(at)
         tried = bands_to_try(replace(present, min_similarity=at), sample.width)
         rows = list(try_bands(sample, tried, pairs))
         levels = list(try_thresholds(sample, present, at, pairs))
-        return cls(source, sample, stretches, at, present, pairs, rows, levels)
+        return cls(source, sample, stretches, at, present, count, pairs, rows, levels)
 
     @property
     def best(self) -> BandResult | None:
@@ -375,7 +377,8 @@ class TunedSample:
         pairs = f"only {self.pairs} pair{'s' * (self.pairs != 1)}" if self.pairs else "no pair"
         # The number of pairs grows with the square of the sample.
         size = max(5_000, int(self.sample.read * sqrt(FEW_PAIRS / max(1, self.pairs))))
-        more = f"; try --sample {min(MOST_RECORDS, size)}" if self.sample.read < MOST_RECORDS else ""
+        has_more = self.sample.read < min(MOST_RECORDS, self.count)
+        more = f"; try --sample {min(MOST_RECORDS, size)}" if has_more else ""
         return [f"the sample has {pairs} of near duplicates, too few to choose settings by{more}", ""]
 
     def _level_line(self, level: ThresholdResult) -> str:

@@ -21,11 +21,11 @@ GROUPS = Check(
 )
 SIMILARITIES = Check(
     "similarity_differs",
-    "a near duplicate that is not as similar to its keeper as its row says",
+    "a duplicate that is not as similar to its keeper as its row says",
     of_sample=False,
 )
 
-# Near duplicates whose similarity is computed again, and characters above which a text is left out.
+# Duplicates of each reason that are compared again, and characters above which a text is left out.
 COMPARED, LONGEST = 1_000, 100_000
 # Rows have four decimals, and two shingles may by chance have the same hash.
 TOLERANCE = 0.005
@@ -49,23 +49,21 @@ def check_groups(audit: AuditSession) -> Iterator[AuditDifference]:
 
 
 def check_similarities(audit: AuditSession) -> Iterator[AuditDifference]:
-    """Yield the near duplicates whose similarity to their keeper is not the one in their row, of a sample.
+    """Yield the duplicates whose similarity to their keeper is not the one in their row, of a sample.
 
     The similarity is computed by its definition, with sets of strings: the code that decides has no part in
-    it.
+    it.  Exact duplicates must have the text of their keeper.
     """
     matching = audit.context.recipe.matching
-    if not matching.min_similarity:
-        return
-    near = "SELECT id FROM decided WHERE action = 1 AND reason = 'near' ORDER BY random()"
     reader = audit.context.recipe.reader
     wrong = list[dict[str, Any]]()
-    for ids in chunked(audit.book.ids(f"{near} LIMIT {COMPARED}"), PAIRS_AT_ONCE):
+    sample = [*_draw(audit, "exact"), *(_draw(audit, "near") if matching.min_similarity else ())]
+    for ids in chunked(sample, PAIRS_AT_ONCE):
         rows = map(DecisionRow.read, audit.reader.rows_on("dropped", ids))
         stored = {row.id: row.similarity for row in rows}
         for raw_id, text, kept_text in _read_pairs(audit, ids, lambda raws: reader.texts(raws)[0]):
             told = stored.get(raw_id)
-            if told is None or max(len(text), len(kept_text)) > LONGEST:
+            if told is None or text == kept_text or max(len(text), len(kept_text)) > LONGEST:
                 continue
             similarity = plain_similarity(text, kept_text, matching)
             if abs(similarity - told) > TOLERANCE:
@@ -73,6 +71,12 @@ def check_similarities(audit: AuditSession) -> Iterator[AuditDifference]:
                 wrong.append({**shown, "row": told, "similarity": round(similarity, 4)})
     if wrong:
         yield AuditDifference(SIMILARITIES.name, SIMILARITIES.means, len(wrong), wrong[:SAMPLES])
+
+
+def _draw(audit: AuditSession, reason: str) -> list[bytes]:
+    """Return the ids of some duplicates with this reason, drawn at random."""
+    question = f"SELECT id FROM decided WHERE action = 1 AND reason = '{reason}' ORDER BY random()"
+    return audit.book.ids(f"{question} LIMIT {COMPARED}")
 
 
 def plain_similarity(first: str, second: str, matching: Matching) -> float:

@@ -40,6 +40,7 @@ def fit_idf(config: Path, output: Path, min_df: int, limit: int | None, **option
       dedup-job fit-idf -c shop.toml --output idf.txt
     """
     from dedup_job.commands.fit_idf import fit_idf as learn
+    from dedup_job.config import to_toml
     from dedup_job.pipeline.command_context import Context
     from dedup_job.report.output_files import check_folder
     from dedup_job.report.progress import Progress
@@ -53,7 +54,8 @@ def fit_idf(config: Path, output: Path, min_df: int, limit: int | None, **option
             learned = learn(context, output, min_df, limit, progress.advance)
     text = (
         f"{learned.terms:,} terms of {learned.texts:,} texts in {output} (sha256 {learned.sha256[:12]})\n"
-        f'to use it: [recipe] idf_table = "{output}"; a target made with another table must be rebuilt'
+        f"to use it: [recipe] idf_table = {to_toml(str(output))}; a target made with another table must be "
+        "rebuilt"
     )
     talk.show(text, {"output": str(output), **learned.as_json()})
     return 0

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from dedup_job import config
+from dedup_job.config import to_toml
 from dedup_job.errors import StorageFull, UsageError
 from dedup_job.mongo.connect_and_retry import RetryPolicy, connect
 from dedup_job.mongo.server import Catalog
@@ -106,28 +105,18 @@ class Draft:
             "directory": self.reports and str(self.reports),
         }
         lines = {
-            key: UNSET[key] if value is None else f"{key} = {_to_toml(value)}"
+            key: UNSET[key] if value is None else f"{key} = {to_toml(value)}"
             for key, value in answers.items()
         }
         return PAGE.format(
             name=name,
-            source_database=_to_toml(self.source.database),
-            source_collection=_to_toml(self.source.collection),
-            fields=_to_toml(list(self.fields)),
-            target_database=_to_toml(self.target.database),
-            target_collection=_to_toml(self.target.collection),
+            source_database=to_toml(self.source.database),
+            source_collection=to_toml(self.source.collection),
+            fields=to_toml(list(self.fields)),
+            target_database=to_toml(self.target.database),
+            target_collection=to_toml(self.target.collection),
             **lines,
         )
-
-
-def _to_toml(value: Any) -> str:
-    """Return a string, a list or a boolean as TOML.
-
-    >>> _to_toml(["正文", "a\\x7f"])
-    '["正文", "a\\\\u007f"]'
-    """
-    # TOML accepts JSON's strings, except for escaped halves of a character (surrogates) and an unescaped DEL.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 # Records whose fields are searched for text.

@@ -19,6 +19,7 @@ from dedup_job.ledger.run_history import RunId
 from dedup_job.ledger.settings_fit_ledger import check_keeps_dropped, check_whole, finish_undo_first
 from dedup_job.ledger.version_digests_by_id import VersionDigests
 from dedup_job.mongo.archive import Archive
+from dedup_job.mongo.collection_checks import check_collection_name
 from dedup_job.mongo.ids import IdSet, extended
 from dedup_job.mongo.mark_field import CHANGED
 from dedup_job.mongo.pages import prefetch
@@ -42,7 +43,7 @@ def open_archive(context: Context, name: str | None, moved: bool = False) -> Arc
         moved: Whether another collection may take the place of an archive that is gone.
 
     Raises:
-        UsageError: If no archive is named.
+        UsageError: If no archive is named, or the name is not valid.
         ConfigError: If there is no ledger yet, or the collection cannot be an archive.
         NotPermitted: If the user may not move records.
         StateError: If the archive of earlier sweeps is gone, unless `moved`.
@@ -56,6 +57,8 @@ def open_archive(context: Context, name: str | None, moved: bool = False) -> Arc
         if head.sweep is None:
             raise UsageError("name a collection for the records that leave the source: --archive COLLECTION")
         name = head.sweep.archive
+    else:
+        check_collection_name(context.settings.source.database, name, "--archive")
     former = context.archive_if_there(head) if moved else context.archive_of(head)
     if former is not None and name != former.name:
         raise ConfigError(

@@ -47,6 +47,5 @@ def tune(context: Context, records: int, at: float, advance: Advance) -> TunedSa
         reasons = ", ".join(sorted({reason for prints in parts for reason in prints.reasons}))
         raise ConfigError(f"no text in a sample of {sample.read:,} records ({reasons}); see [source] fields")
     stretches = max(drawn.stretch) + 1
-    return TunedSample.of(
-        context.source_name, sample, stretches, at, TunedSettings.of(context.recipe.matching)
-    )
+    present = TunedSettings.of(context.recipe.matching)
+    return TunedSample.of(context.source_name, sample, stretches, at, present, drawn.count)

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeAlias, TypedDict
 from uuid import UUID
 
 from bson import decode, encode
-from bson.binary import UuidRepresentation
+from bson.binary import Binary, UuidRepresentation
 from bson.codec_options import CodecOptions
 from bson.errors import BSONError
 from bson.objectid import ObjectId
@@ -64,7 +64,8 @@ def _plain(key: object) -> Key:
         return int(key)
     if isinstance(key, str):
         return str(key)
-    if isinstance(key, bytes):
+    # A Binary has a type of its own, and equals no bytes.
+    if isinstance(key, bytes) and not isinstance(key, Binary):
         return bytes(key)
     if isinstance(key, (UUID, ObjectId)):
         return key

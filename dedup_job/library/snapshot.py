@@ -26,6 +26,7 @@ from dedup_job.fingerprint.group_separation import GROUP_WORDS
 from dedup_job.library.arguments import as_json, deciding_of, key_of, raw_id
 from dedup_job.native.ragged_and_growing_arrays import Ragged
 from dedup_job.records import PlanTexts, RawIds
+from dedup_job.report.output_files import is_special, replacing
 
 # Raised when the contents of a column change.
 FORMAT: Final = 2
@@ -120,7 +121,7 @@ def kept_texts(
 
 
 def write(path: Path, saved: Snapshot) -> None:
-    """Write a file atomically: to a temporary file beside it, which then replaces it.
+    """Write a file atomically.
 
     Raises:
         OSError: If the file cannot be written.
@@ -150,16 +151,15 @@ def write(path: Path, saved: Snapshot) -> None:
         },
     }
     checksum = CHECKSUM()
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("wb") as file:
+    with replacing(path) as written, written.open("wb") as file:
         line = json.dumps(header).encode() + b"\n"
         for part in [memoryview(line), *map(_octets, columns.values())]:
             file.write(part)
             checksum.update(part)
         file.write(checksum.digest())
         file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+        if not is_special(path):
+            os.fsync(file.fileno())
 
 
 def read(path: Path) -> Snapshot:

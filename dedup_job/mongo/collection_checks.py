@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from functools import partial
+from shlex import quote
 from typing import Any, TypeAlias
 
 from pymongo.collection import Collection
@@ -23,6 +24,7 @@ LONGEST_PART = ".dedup.exceptions"
 # Collections that a message names.
 MOST_NAMES = 8
 LEDGER = re.compile(r"\.dedup\.\w+$")
+VALID_NAME = re.compile(r"[^.$\x00]+(\.[^.$\x00]+)*")
 
 About = Mapping[str, Any]
 
@@ -117,6 +119,13 @@ def check_ledger_place(beside: RetryingCollection) -> None:
     _check_ledger_names(beside)
 
 
+def check_collection_name(database: str, name: str, option: str) -> None:
+    """Raise UsageError if the server would refuse a name, or keeps it and ledgers for themselves."""
+    is_valid = VALID_NAME.fullmatch(name) and not name.startswith("system.") and not LEDGER.search(name)
+    if not is_valid or len(f"{database}.{name}".encode()) > LONGEST_NAME:
+        raise UsageError(f"{option} {quote(name)}: expected the name of a collection, such as old_pages")
+
+
 def check_new_name(collection: RetryingCollection, option: str) -> None:
     """Raise UsageError if the name for a new collection repeats the name of its database."""
     if fault := _find_doubled_name(collection):
@@ -149,8 +158,6 @@ def check_archive(
         UsageError: If the collection does not exist, and its name repeats the name of the database.
     """
     name = f"--archive: {archive.full_name}"
-    if LEDGER.search(archive.name) or archive.name.startswith("system."):
-        raise ConfigError(f"{name} is the name of a collection of a ledger or of the server; choose another")
     about = _describe(archive)
     if about is None:
         check_new_name(archive, "--archive")

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
-
 from pymongo.errors import OperationFailure
 
 from dedup_job.errors import NotPermitted, StateError, UsageError
-from dedup_job.mongo.collection_checks import LEDGER, LONGEST_NAME
+from dedup_job.mongo.collection_checks import check_collection_name
 from dedup_job.mongo.connect_and_retry import Disturbed
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.server import RENAME, Rights, lack
 
 # Errors of a rename: no collection has the old name; another collection has the new one.
 MISSING, TAKEN = 26, 48
-NAME = re.compile(r"[^.$\x00]+(\.[^.$\x00]+)*")
 
 
 class NameTaken(Exception):
@@ -69,12 +66,10 @@ class Renamer:
 
     def check_name(self, name: str, option: str) -> None:
         """Raise UsageError if the server would refuse this name, or a collection or view has it."""
-        full_name = f"{self._neighbour.database.name}.{name}"
-        is_valid = NAME.fullmatch(name) and not name.startswith("system.") and not LEDGER.search(name)
-        if not is_valid or len(full_name.encode()) > LONGEST_NAME:
-            raise UsageError(f"{option} {name}: expected the name of a collection, such as pages_before")
+        database = self._neighbour.database.name
+        check_collection_name(database, name, option)
         if self._neighbour.list_collections({"name": name}):
-            raise UsageError(f"{full_name} exists; choose another name with {option}")
+            raise UsageError(f"{database}.{name} exists; choose another name with {option}")
 
     def check_allowed(self, moves: dict[str, str]) -> None:
         """Raise NotPermitted if the user may not rename collections: new names by old names."""

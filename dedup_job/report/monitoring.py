@@ -23,7 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from dedup_job.config import Settings
 from dedup_job.errors import ConfigError, LeaseHeld, StorageFull, exit_code_of
 from dedup_job.records import Counts, Plan
-from dedup_job.report.output_files import check_folder, writing_place
+from dedup_job.report.output_files import check_folder, is_special
 from dedup_job.report.progress import RunProgress
 from dedup_job.report.run_summary import LedgerProgress, RunSummary, peak_rss_mb
 from dedup_job.threads_and_processors import Threads, start_thread
@@ -122,7 +122,7 @@ class MetricsFile:
 
     def _write(self, registry: CollectorRegistry) -> None:
         """Write the metrics; a device, such as /dev/null, is not replaced."""
-        if writing_place(self.path) == self.path:
+        if is_special(self.path):
             self.path.write_bytes(generate_latest(registry))
         else:
             write_to_textfile(str(self.path), registry)
@@ -152,7 +152,9 @@ class MetricsFile:
         Gauge(name, description, ["target"], registry=registry).labels(self.target).set(value)
 
     def _read(self) -> Iterator[Metric]:
-        """Yield the metrics in the present file, none if there is no such file."""
+        """Yield the metrics in the present file, none if there is no such file, or it is a device."""
+        if is_special(self.path):
+            return
         try:
             yield from text_string_to_metric_families(self.path.read_text("utf-8"))
         except (FileNotFoundError, ValueError):  # ValueError: the file is not a metrics file

@@ -6,8 +6,8 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,15 +48,28 @@ def check_file(file: Path, what: str) -> None:
         raise UsageError(f"{what} {file}: {error.strerror}; name a file in a folder that exists") from None
 
 
-def writing_place(file: Path) -> Path:
-    """Return the file to write, which then takes the place of `file` by a rename.
+def is_special(file: Path) -> bool:
+    """Return whether a file is a device, a pipe or a folder."""
+    return file.exists() and not file.is_file()
+
+
+@contextmanager
+def replacing(file: Path) -> Iterator[Path]:
+    """Give the file to write, which takes the place of `file` if the block succeeds, and else is deleted.
 
     A rename is atomic: readers see the old file or the new one, never half of it.  A device or a pipe, such
     as /dev/null, is written itself: a rename would put a file in its place, for all programs.
     """
-    if file.exists() and not file.is_file():
-        return file
-    return file.with_name(f".{file.name}.{os.getpid()}")
+    if is_special(file):
+        yield file
+        return
+    written = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        yield written
+        written.replace(file)
+    finally:
+        with suppress(OSError):
+            written.unlink()
 
 
 def replace_file(file: Path, text: str) -> None:
@@ -65,17 +78,11 @@ def replace_file(file: Path, text: str) -> None:
     Raises:
         StorageFull: If the file cannot be written.
     """
-    written = writing_place(file)
     try:
-        written.write_text(text, "utf-8")
-        if written != file:
-            written.replace(file)
+        with replacing(file) as written:
+            written.write_text(text, "utf-8")
     except OSError as error:
         raise StorageFull(f"{file} cannot be written: {error.strerror}") from None
-    finally:
-        if written != file:
-            with suppress(OSError):
-                written.unlink()
 
 
 # A run's name begins with its time.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self
 
 from dedup_job.errors import StorageFull, UsageError
 from dedup_job.mongo.ids import extended
-from dedup_job.report.output_files import check_file, writing_place
+from dedup_job.report.output_files import check_file, replacing
 from dedup_job.report.terminal_text import format_id, to_json_line
 
 # A reader of Parquet loads a row group at a time, and so does the writer.
@@ -64,9 +64,9 @@ class TableFile:
             )
         check_file(path, option)
         self._is_json, self.count = suffix == ".jsonl", 0
-        self._path, self._written = path, writing_place(path)
+        self._path, self._stack = path, ExitStack()
         with self._raise_storage_full():
-            self._writer = WRITERS[suffix](self._written, columns)
+            self._writer = WRITERS[suffix](self._stack.enter_context(replacing(path)), columns)
 
     def show_id(self, raw_id: bytes) -> Any:
         """Return an id as the table has it: a JSON value, or a text as the command line takes it."""
@@ -85,15 +85,10 @@ class TableFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        try:
-            with self._raise_storage_full():
-                self._writer.close()
-                if error is None and self._written != self._path:
-                    self._written.replace(self._path)
-        finally:
-            if self._written != self._path:
-                with suppress(OSError):
-                    self._written.unlink()
+        # The file is closed before it takes the place of the older one.
+        self._stack.callback(self._writer.close)
+        with self._raise_storage_full():
+            self._stack.__exit__(kind, error, traceback)
 
     @contextmanager
     def _raise_storage_full(self) -> Iterator[None]:

@@ -29,8 +29,8 @@ LOOK_SECONDS = 15.0
 ENDING_SECONDS = 3.0
 LEAST_JAVA = 17
 JAVA_ENDED = (
-    "Spark's Java process has ended: somebody killed it, or a shortage of memory did; run again, nothing is "
-    "lost"
+    "Spark's Java process has ended: it was killed, or had too little memory or too few open files (ulimit "
+    "-n); run again, nothing is lost"
 )
 NEEDED = ("pyspark", "pandas", "pyarrow")
 # Defaults; the settings of a cluster and `conf` override them.
@@ -41,6 +41,9 @@ USUAL: Mapping[str, str] = {
     # How long Java waits for this process to fetch a result.  After the usual 15 seconds, a process that was
     # paused, or a machine that was suspended, would wait for ever.
     "spark.python.authenticate.socketTimeout": "7d",
+    # A damaged file of a stage must not decide anything.
+    "spark.hadoop.parquet.page.write-checksum.enabled": "true",
+    "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
     "spark.cleaner.referenceTracking.cleanCheckpoints": "true",
 }
 # Without a cluster, the driver and its executors are one process, which no other machine has to reach.

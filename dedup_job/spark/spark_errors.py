@@ -12,7 +12,14 @@ from dedup_job.errors import DedupError, StorageFull
 # An error of ours that was raised on an executor, as it appears in the text of Spark's error.
 OURS = re.compile(r"dedup_job\.errors\.(\w+): (.*)")
 SHORT_OF_MEMORY = re.compile(r"OutOfMemoryError|Not enough memory to build and broadcast")
-DAMAGED = re.compile(r"ChecksumException|TProtocolException|is not a Parquet file")
+DAMAGED = re.compile(
+    r"ChecksumException|is not a Parquet file|org\.apache\.(?:parquet|thrift)\.\S*Exception"
+    r"|FAILED_TO_UNCOMPRESS"
+)
+# The innermost exception if a file cannot be read, written or loaded.
+NO_ACCESS = re.compile(r"java\.io\.|java\.nio\.file\.|java\.lang\.UnsatisfiedLinkError")
+# What Spark says of a folder that is gone.
+GONE = "PATH_NOT_FOUND"
 PYTHON_ENDED = re.compile(r"Python worker exited unexpectedly")
 PYTHON_CLASS = re.compile(r"Traceback \(most recent call last\):\n(?: .*\n)+([\w.]+)")
 NO_SPACE = re.compile(
@@ -33,8 +40,8 @@ def named_errors(stage: str, folder: str) -> Iterator[None]:
         folder: The work folder, for the message.
 
     Raises:
-        StorageFull: If Spark ran out of memory or disk space, a file of a stage is damaged, or this process
-            was paused.
+        StorageFull: If Spark ran out of memory or disk space, a file is damaged or cannot be read or written,
+            or this process was paused.
         DedupError: For other failures; an error of this package that was raised on an executor is raised
             again with its own class.
     """
@@ -68,7 +75,14 @@ def named_errors(stage: str, folder: str) -> Iterator[None]:
                 f"stage {stage}: a Python process of Spark was ended from outside, as the system does when "
                 "memory is short; run again, if it happens again with fewer cores or more memory"
             ) from None
-        raise DedupError(f"stage {stage} failed on Spark: {class_of(error)}; its own log says more") from None
+        name = class_of(error)
+        if NO_ACCESS.match(name) or GONE in text:
+            raise StorageFull(
+                f"stage {stage}: Spark cannot read or write a file ({name}); is {folder} still there, can it "
+                "write there and to its temporary files (spark.local.dir, java.io.tmpdir), and is there a "
+                "limit (ulimit -f, -n)? Its own log says more; run again once this is mended"
+            ) from None
+        raise DedupError(f"stage {stage} failed on Spark: {name}; its own log says more") from None
     except UnboundLocalError:
         # PySpark raises it where it cannot fetch a result (its `_load_from_socket`).
         raise StorageFull(

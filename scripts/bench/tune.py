@@ -60,7 +60,7 @@ def main() -> None:
             starts = np.random.default_rng(seed).choice(len(raws) // length, STRETCHES, replace=False)
             rows = [int(start) * length + place for start in sorted(starts) for place in range(length)]
             sample = TextSample.of(prints.take(rows))
-            tuned = TunedSample.of(name, sample, STRETCHES, AT, TunedSettings.of(Matching()))
+            tuned = TunedSample.of(name, sample, STRETCHES, AT, TunedSettings.of(Matching()), len(raws))
             choices = [tuned.best, smallest(tuned)]
             cells: list[object] = []
             for choice in choices:

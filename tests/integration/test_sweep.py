@@ -198,7 +198,6 @@ def test_collections_that_cannot_be_an_archive_are_refused_by_name(decided: Job)
     database["passing"].create_index("seen", expireAfterSeconds=60)
 
     assert "is the source itself" in refused(decided, "pages")
-    assert "of a ledger" in refused(decided, "other.dedup.dropped")
     assert "is a view" in refused(decided, "view")
     assert "is a capped collection" in refused(decided, "small")
     assert "is a timeseries" in refused(decided, "times")
@@ -206,6 +205,15 @@ def test_collections_that_cannot_be_an_archive_are_refused_by_name(decided: Job)
     assert "the index seen_1, by which the server deletes records" in refused(decided, "passing")
     if decided.has_copies:
         assert "is the target itself" in refused(decided, "unique")
+
+
+@pytest.mark.parametrize("name", ["", ".a", "a..b", "a$b", "system.a", "other.dedup.dropped", "a" * 300])
+def test_a_name_that_no_archive_can_have_is_refused_first(decided: Job, name: str) -> None:
+    before = decided.hash()
+    for choice in ("--dry-run", "--yes"):
+        done = decided.command("sweep", "--archive", name, choice)
+        assert (done.returncode, "expected the name of a collection" in done.stderr) == (64, True)
+    assert decided.hash() == before
 
 
 def test_a_new_archive_is_named_without_the_database(decided: Job) -> None:

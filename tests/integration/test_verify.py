@@ -188,10 +188,10 @@ def a_dropped_record_is_put_into_the_target(job: Job) -> None:
     job.target.insert_one(record)
 
 
-def renamed_keeper(job: Job, keeper: Callable[[Plan], bytes]) -> None:
-    """Let the first near duplicate of the second plan, and its row, name another keeper."""
+def renamed_keeper(job: Job, keeper: Callable[[Plan], bytes], reason: str = "near") -> None:
+    """Let the first near or exact duplicate of the second plan, and its row, name another keeper."""
     plan = plan_of(job, 1)
-    row = row_of(plan, Action.DUPLICATE, "near")
+    row = row_of(plan, Action.DUPLICATE, reason)
     other, verdict = keeper(plan), plan.verdicts[row]
     assert verdict.match is not None
     match = replace(verdict.match, keeper=other)
@@ -220,6 +220,20 @@ def an_exact_duplicate_has_another_text(job: Job) -> None:
         digests = plan.digests.copy()
         digests[row_of(plan, Action.DUPLICATE, "exact")] ^= 1
         return replace(plan, digests=digests)
+
+    forged(job, 1, change)
+
+
+def a_record_has_the_digest_of_another_text(job: Job) -> None:
+    """So that only the texts show that it is no exact duplicate."""
+    plan = plan_of(job, 0)
+    other = row_of(plan, Action.UNIQUE, last=True)
+    renamed_keeper(job, lambda _: plan.ids[other], "exact")
+
+    def change(later: Plan) -> Plan:
+        digests = later.digests.copy()
+        digests[row_of(later, Action.DUPLICATE, "exact")] = plan.digests[other]
+        return replace(later, digests=digests)
 
     forged(job, 1, change)
 
@@ -360,6 +374,7 @@ DIFFERENCES = [
     (a_keeper_is_a_duplicate_itself, {"keeper_not_kept", "keeper_missing"}),
     (a_keeper_is_decided_later, {"keeper_later", "similarity_differs"}),
     (an_exact_duplicate_has_another_text, {"text_differs"}),
+    (a_record_has_the_digest_of_another_text, {"similarity_differs"}),
     (a_row_of_dropped_is_lost, {"row_missing"}),
     (a_row_of_exceptions_is_lost, {"row_missing"}),
     (a_row_of_dropped_is_added, {"row_superfluous"}),

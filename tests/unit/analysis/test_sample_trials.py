@@ -241,10 +241,14 @@ def test_a_key_takes_as_many_bytes_as_the_index_holds_for_it() -> None:
 
 
 def tuned(
-    sample: TextSample, rows: list[BandResult], pairs: int, present: TunedSettings = PRESENT
+    sample: TextSample,
+    rows: list[BandResult],
+    pairs: int,
+    present: TunedSettings = PRESENT,
+    count: int = 1_000_000,
 ) -> TunedSample:
     levels = list(sample_trials.try_thresholds(sample, present, AT, pairs))
-    return TunedSample("shop.pages", sample, 50, AT, present, pairs, rows, levels)
+    return TunedSample("shop.pages", sample, 50, AT, present, count, pairs, rows, levels)
 
 
 def best(*rows: BandResult, pairs: int = 1_000) -> BandResult | None:
@@ -348,6 +352,12 @@ def test_few_pairs_are_said_first(pairs: int, message: str, rows: list[BandResul
     text = tuned(NO_SHINGLES, [replace(one, found=pairs, missed=0) for one in rows], pairs).as_text()
     assert text.startswith(message)
     assert ("suggested" in text) == (pairs >= 30)
+
+
+def test_a_larger_sample_is_advised_only_of_a_larger_collection(rows: list[BandResult]) -> None:
+    size = NO_SHINGLES.read
+    advised = ["--sample" in tuned(NO_SHINGLES, rows, 0, count=n).as_text() for n in (size, size + 1)]
+    assert advised == [False, True]
 
 
 def texts_of(*sets: set[int]) -> TextSample:

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import numpy as np
 import pytest
-from bson import decode, encode
+from bson import Binary, decode, encode
 from bson.int64 import Int64
 from bson.objectid import ObjectId
 
@@ -218,7 +218,7 @@ def test_integers_of_numpy_and_bson_are_integers() -> None:
     assert 3 in ours
 
 
-@pytest.mark.parametrize("key", [None, True, 1.0, ("a", 1), object()])
+@pytest.mark.parametrize("key", [None, True, 1.0, ("a", 1), object(), Binary(b"a", 5), Binary(b"a", 0)])
 def test_what_is_no_key_is_told_by_its_type(key: Any) -> None:
     with pytest.raises(TypeError, match=f"not a {type(key).__name__}"):
         Deduplicator().add(key, LONG)
@@ -334,6 +334,9 @@ def test_settings_with_files_are_saved_with_their_places(
 def test_a_file_that_cannot_be_written_leaves_the_one_that_is_there(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="nowhere"):
         Deduplicator().save(tmp_path / "nowhere" / "texts")
+    with pytest.raises(IsADirectoryError):
+        Deduplicator().save(tmp_path)
+    assert list(tmp_path.parent.glob(f"*{tmp_path.name}*")) == [tmp_path]
 
 
 def test_an_unknown_setting_is_a_type_error_with_a_proposal() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dedup_job.errors import ConfigError, StorageFull, UsageError
-from dedup_job.report.output_files import SavedReports, check_folder, replace_file, writing_place
+from dedup_job.report.output_files import SavedReports, check_folder, replace_file, replacing
 
 RUNS = [f"20260101T00000{number}-abcd" for number in range(6)]
 
@@ -71,6 +71,9 @@ def test_a_device_and_a_pipe_are_written_themselves(tmp_path: Path) -> None:
     """A rename would take them from all programs."""
     os.mkfifo(tmp_path / "pipe")
     for special in (Path("/dev/null"), tmp_path / "pipe"):
-        assert writing_place(special) == special
-    assert writing_place(tmp_path / "new").parent == tmp_path
-    assert writing_place(tmp_path / "new") != tmp_path / "new"
+        with replacing(special) as written:
+            assert written == special
+    with replacing(tmp_path / "new") as written:
+        assert (written.parent, written.exists()) == (tmp_path, False)
+        written.write_text("new")
+    assert (tmp_path / "new").read_text() == "new"

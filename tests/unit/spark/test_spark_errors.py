@@ -49,7 +49,7 @@ def test_where_memory_is_short_it_is_said_what_to_set(said: str) -> None:
     ("said", "named"),
     [
         ("Caused by: a.b.ChecksumException: error: file:/stages/records/x", "a.b.ChecksumException"),
-        ("Caused by: a.TProtocolException: Required field", "a.TProtocolException"),
+        ("Caused by: shaded.org.apache.thrift.TException: x", "shaded.org.apache.thrift.TException"),
         ("Caused by: java.lang.RuntimeException: x is not a Parquet file", "java.lang.RuntimeException"),
     ],
 )
@@ -76,6 +76,23 @@ def test_where_a_disk_is_full_its_folder_is_named(said: str) -> None:
         named_errors("pairs", "/folder"),
     ):
         raise Py4JError(FAILED + said)
+
+
+@pytest.mark.parametrize(
+    ("said", "named"),
+    [
+        ("a.SparkException: x\nCaused by: java.io.IOException: a text", "java.io.IOException"),
+        ("a.SparkException: x\nCaused by: java.nio.file.ReadOnlyFileSystemException: a text", "ReadOnly"),
+        ("java.lang.UnsatisfiedLinkError: a text", "java.lang.UnsatisfiedLinkError"),
+        ("o.AnalysisException: [PATH_NOT_FOUND] Path does not exist: a text", "o.AnalysisException"),
+    ],
+)
+def test_where_a_file_cannot_be_read_or_written_its_folder_is_named(said: str, named: str) -> None:
+    with pytest.raises(StorageFull) as caught, named_errors("pairs", "/folder"):
+        raise Py4JError(FAILED + said)
+    assert "is /folder still there" in str(caught.value)
+    assert named in str(caught.value)
+    assert "a text" not in str(caught.value)
 
 
 def test_where_a_python_process_was_killed_it_is_said_to_run_again() -> None:
