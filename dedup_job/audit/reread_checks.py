@@ -128,5 +128,6 @@ def _read_pairs(
     keepers = {raw_id: audit.book.keeper_of(raw_id) for raw_id in ids}
     kept = read(audit.context.target, sorted(set(keepers.values())))
     for raw_id, needed in read(audit.context.source, ids).items():
-        if keepers[raw_id] in kept:
+        # The source may have a record with an equal id of another type.
+        if raw_id in keepers and keepers[raw_id] in kept:
             yield raw_id, needed, kept[keepers[raw_id]]
