@@ -315,6 +315,9 @@ class MonitoredRun:
         self._running: RunningMetrics | None = None
         if keeps_metrics and report.metrics is not None:
             check_folder(report.metrics.parent, "[report] metrics")
+            if report.metrics.is_fifo() or report.metrics.is_dir():
+                # A pipe that nobody reads would never be written.
+                raise ConfigError(f"[report] metrics: {report.metrics} is a pipe or a folder; name a file")
             self._metrics = MetricsFile(report.metrics, f"{target.database}.{target.collection}")
             self._running = RunningMetrics(self._metrics)
 

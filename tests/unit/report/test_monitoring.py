@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -221,6 +222,10 @@ def test_a_metrics_file_that_cannot_be_written_is_told_before_the_run_or_after_i
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"\[report\] metrics: .*/file cannot be written"):
         MonitoredRun(settings(metrics=str(tmp_path / "file" / "x.prom")))
+    os.mkfifo(tmp_path / "pipe")
+    for other in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(ConfigError, match="name a file"):
+            MonitoredRun(settings(metrics=str(other)))
     with MonitoredRun(settings(metrics=str(tmp_path / "folder" / "x.prom"))) as watch:
         (tmp_path / "folder").rmdir()
         with pytest.raises(StorageFull, match=r"the work is done, but .*x\.prom"):
