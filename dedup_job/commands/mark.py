@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from dedup_job.commands.undo import read_head, undo_origin
+from dedup_job.commands.undo import read_head, read_head_for_preview, undo_origin
 from dedup_job.errors import ConfigError
 from dedup_job.ledger.head import Head, MarkProgress
 from dedup_job.ledger.plan_format import StoredPlan
@@ -71,7 +71,7 @@ def mark(context: Context, advance: Advance, only_new: bool = False) -> MarkResu
 
 def preview_marks(context: Context, advance: Advance) -> MarkResult:
     """Count what `mark` would do; writes nothing."""
-    head, reader, started = read_head(context), context.ledger_reader(), time.monotonic()
+    head, reader, started = read_head_for_preview(context), context.ledger_reader(), time.monotonic()
     check_whole(head)
     check_mark_field(context, head)
     restored = IdSet.of(reader.overridden_ids())

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from dedup_job.commands.mark import dropped_rows, plans_from
-from dedup_job.commands.undo import read_head, undo_origin
+from dedup_job.commands.undo import read_head, read_head_for_preview, undo_origin
 from dedup_job.errors import ConfigError, StateError, UsageError
 from dedup_job.ledger.commit_plans import Ledger
 from dedup_job.ledger.head import Head, SweepProgress
@@ -229,7 +229,7 @@ def _replace_archive(ledger: Ledger, archive: Archive) -> Head:
 
 def preview_sweep(context: Context, archive: Archive, advance: Advance) -> SweepResult:
     """Count what `sweep` would do; writes nothing."""
-    head, reader, started = read_head(context), context.ledger_reader(), time.monotonic()
+    head, reader, started = read_head_for_preview(context), context.ledger_reader(), time.monotonic()
     check_whole(head)
     result = SweepResult("", context.source_name, archive.full_name, is_preview=True)
     run = SweepRun(context, archive, IdSet.of(reader.overridden_ids()), result)

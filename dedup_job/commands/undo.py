@@ -7,7 +7,7 @@ import time
 from dedup_job.errors import UsageError
 from dedup_job.ledger.head import Head, Origin
 from dedup_job.ledger.run_history import RunId
-from dedup_job.ledger.settings_fit_ledger import check_whole, no_decisions_error
+from dedup_job.ledger.settings_fit_ledger import check_fits, check_places, check_whole, no_decisions_error
 from dedup_job.ledger.undo_run import UndoRun, check_newest, check_not_promoted, count_restored
 from dedup_job.pasteable_command import command_line
 from dedup_job.pipeline.command_context import Context
@@ -77,9 +77,9 @@ def preview_undo(context: Context, run: str) -> UndoPreview:
     Raises:
         ConfigError: If there is no ledger yet.
         UsageError: If there is no such run, it decided nothing, or later runs must be undone first.
-        StateError: If another undo must be finished first.
+        StateError: If another undo must be finished first, or a collection was replaced.
     """
-    head, reader = read_head(context), context.ledger_reader()
+    head, reader = read_head_for_preview(context), context.ledger_reader()
     if head.undo is not None and head.undo.run != run:
         check_whole(head)
     row = reader.run(run) or {}
@@ -118,6 +118,15 @@ def read_head(context: Context) -> Head:
     head = context.ledger_reader().head()
     if head is None:
         raise no_decisions_error(context.target_name)
+    return head
+
+
+def read_head_for_preview(context: Context) -> Head:
+    """Return the state of the ledger; the errors are those of opening it."""
+    head = read_head(context)
+    origin = undo_origin(context, head)
+    check_fits(head, origin)
+    check_places(head, origin)
     return head
 
 

@@ -17,6 +17,9 @@ from dedup_job.commands import verify
 from dedup_job.commands.backfill_and_run import decide
 from dedup_job.commands.changes import changes
 from dedup_job.commands.dry_run_report import DryRun, dry_run
+from dedup_job.commands.mark import preview_marks
+from dedup_job.commands.sweep import preview_sweep
+from dedup_job.commands.undo import preview_undo
 from dedup_job.errors import StateError
 from dedup_job.ledger.settings_fit_ledger import Consent
 from dedup_job.mongo.collection_checks import Places
@@ -57,7 +60,7 @@ def moved(job: Job, mode: str = "run") -> RunSummary:
 
 
 def everything(job: Job) -> list[Callable[[], object]]:
-    """Return the commands that decide or compare."""
+    """Return the commands that decide or compare, and previews."""
 
     def audited(work: Callable[..., object]) -> object:
         with Context(config.check_settings(job.tables, "test")) as context:
@@ -69,6 +72,9 @@ def everything(job: Job) -> list[Callable[[], object]]:
         lambda: audited(lambda context: dry_run(context, DryRun(), lambda plan: None)),
         lambda: audited(lambda context: verify.verify(context, None, lambda _: None)),
         lambda: audited(lambda context: changes(context, False, lambda _: None)),
+        lambda: audited(lambda context: preview_marks(context, lambda _: None)),
+        lambda: audited(lambda context: preview_sweep(context, context.archive("old"), lambda _: None)),
+        lambda: audited(lambda context: preview_undo(context, "20260101T000000-0000")),
     ]
 
 
