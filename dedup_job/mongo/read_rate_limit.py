@@ -1,13 +1,13 @@
-"""Limit the read rate (records and bytes per second) with token buckets."""
+"""Limit the read rate: records and bytes per second."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 
-# A bucket stores at most this many seconds of unused rate.
+# A reader that was slower than its rates may catch up on at most this many seconds.
 SAVED_SECONDS = 1.0
 # Seconds.  The system cannot wait much longer.
 LONGEST_WAIT = 1e9
@@ -21,37 +21,6 @@ class Rates:
 
     records: float = inf
     nbytes: float = inf
-
-
-@dataclass(frozen=True, slots=True)
-class Bucket:
-    """An immutable token bucket: its level at a point in time.
-
-    A reader may take more than there is; the level is then negative.
-
-    Attributes:
-        rate: Tokens added per second.
-        at: Time of the level, in seconds of the reader's clock.
-        level: Tokens in the bucket.
-
-    >>> bucket = Bucket(rate=10.0, at=0.0).take(25.0, now=0.0)
-    >>> bucket.wait, bucket.take(5.0, now=2.5).wait
-    (2.5, 0.5)
-    """
-
-    rate: float
-    at: float
-    level: float = 0.0
-
-    def take(self, amount: float, now: float) -> Bucket:
-        """Return the bucket after `amount` tokens were taken; `now` is not before `at`."""
-        filled = min(self.level + self.rate * (now - self.at), self.rate * SAVED_SECONDS)
-        return replace(self, level=filled - amount, at=now)
-
-    @property
-    def wait(self) -> float:
-        """Seconds from `at` until the level is no longer negative."""
-        return min(max(0.0, -self.level / self.rate), LONGEST_WAIT)
 
 
 class Pace:
@@ -68,7 +37,7 @@ class Pace:
         sleep: Callable[[float], object] = time.sleep,
         pause: Callable[[], object] = lambda: None,
     ) -> None:
-        """Start with empty buckets.
+        """Start without saved time.
 
         Args:
             rates: The limits.
@@ -77,8 +46,8 @@ class Pace:
             pause: Called after each read; returns when the reader may continue.
         """
         self._rates, self._clock, self._sleep, self._pause = rates, clock, sleep, pause
-        self._records = Bucket(rates.records, clock())
-        self._nbytes = Bucket(rates.nbytes, clock())
+        # When all records, and all bytes, would have been read at exactly these rates.
+        self._records_due = self._nbytes_due = clock()
         self._mean: float | None = None
         self.waited = 0.0
 
@@ -98,18 +67,15 @@ class Pace:
         return max(1, int(min(most, self._rates.nbytes)))
 
     def spend(self, records: int, nbytes: int) -> None:
-        """Take records and bytes that were read from the buckets, and wait until no bucket is in debt."""
+        """Count records and bytes that were read, and wait until they are due."""
         self._pause()
         now = self._clock()
         if records:
             self._mean = nbytes / records
-        waits = []
-        if self._rates.records < inf:
-            self._records = self._records.take(records, now)
-            waits.append(self._records.wait)
-        if self._rates.nbytes < inf:
-            self._nbytes = self._nbytes.take(nbytes, now)
-            waits.append(self._nbytes.wait)
-        if (seconds := max(waits, default=0.0)) > 0:
+        earliest = now - SAVED_SECONDS
+        self._records_due = max(self._records_due, earliest) + records / self._rates.records
+        self._nbytes_due = max(self._nbytes_due, earliest) + nbytes / self._rates.nbytes
+        seconds = min(max(self._records_due, self._nbytes_due) - now, LONGEST_WAIT)
+        if seconds > 0:
             self._sleep(seconds)
             self.waited += seconds

@@ -12,7 +12,7 @@ from pymongo.database import Database
 
 from dedup_job.mongo.ids import IdSet
 from dedup_job.mongo.pages import BatchSize, Window
-from dedup_job.mongo.read_rate_limit import FIRST_PAGE, SAVED_SECONDS, Bucket, Pace, Rates
+from dedup_job.mongo.read_rate_limit import FIRST_PAGE, SAVED_SECONDS, Pace, Rates
 from dedup_job.mongo.source import Source
 from dedup_job.records import Batch
 
@@ -38,25 +38,24 @@ takings = st.lists(st.tuples(st.floats(0, 5), st.floats(0, 5)), min_size=1, max_
 
 
 @given(rates, takings)
-def test_each_taking_is_let_go_when_the_curve_of_the_bucket_says(
-    rate: float, taken: list[tuple[float, float]]
-) -> None:
+def test_each_taking_is_let_go_when_its_rate_says(rate: float, taken: list[tuple[float, float]]) -> None:
     # The oracle: what came in any stretch of time is worth no more than its length and what was saved, so a
     # taking ends at the latest time that some stretch before it asks for; the first second is not saved.
-    bucket, now = Bucket(rate, 0.0), 0.0
+    time = Time()
+    pace, begin = Pace(Rates(records=rate), time.clock, time.pass_), time.now
     came: list[tuple[float, float]] = []
     for seconds, gap in taken:
-        now += gap
+        time.pass_(gap)
+        now = time.now
         came.append((now, seconds))
-        bucket = bucket.take(seconds * rate, now)
+        pace.spend(seconds * rate, 0)  # type: ignore[arg-type]
         since_start = sum(worth for _, worth in came)
         bursts = [
             came[first][0] + sum(worth for _, worth in came[first:]) - SAVED_SECONDS
             for first in range(len(came))
         ]
-        due = max(now, since_start, *bursts)
-        assert bucket.wait == pytest.approx(due - now, abs=1e-6)
-        now = now + bucket.wait
+        due = max(now, begin + since_start, *bursts)
+        assert time.now == pytest.approx(due, abs=1e-6)
 
 
 @given(st.floats(1, 1e5), st.lists(st.integers(1, 2_000), min_size=1, max_size=50))
