@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
+import secrets
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -63,7 +63,7 @@ def replacing(file: Path) -> Iterator[Path]:
     if is_special(file):
         yield file
         return
-    written = file.with_name(f".{file.name}.{os.getpid()}")
+    written = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
     try:
         yield written
         written.replace(file)

@@ -77,3 +77,11 @@ def test_a_device_and_a_pipe_are_written_themselves(tmp_path: Path) -> None:
         assert (written.parent, written.exists()) == (tmp_path, False)
         written.write_text("new")
     assert (tmp_path / "new").read_text() == "new"
+
+
+def test_of_two_writers_at_once_each_has_a_file_of_its_own(tmp_path: Path) -> None:
+    with replacing(tmp_path / "new") as late, replacing(tmp_path / "new") as early:
+        late.write_text("late")
+        early.write_text("early")
+    assert (tmp_path / "new").read_text() == "late"
+    assert list(tmp_path.iterdir()) == [tmp_path / "new"]
