@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any, Literal, get_args
 
 from bson import encode
@@ -472,10 +473,10 @@ def load_settings(path: Path, assignments: Sequence[str] = ()) -> Settings:
         table = _parse_toml(path.read_text("utf-8-sig"))
     except OSError as error:
         # A connection string given by mistake may hold a password, so it is not repeated.
-        name = "-c" if ":/" in str(path) else path
+        name, option = ("-c", "") if ":/" in str(path) else (path, f" -c {quote(str(path))}")
         raise ConfigError(
             f"{name}: {error.strerror}; name a settings file with -c or {CONFIG_VARIABLE}, "
-            "or write one with: dedup-job init"
+            f"or write one with: dedup-job init{option}"
         ) from None
     except ValueError as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from None

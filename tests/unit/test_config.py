@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -261,7 +262,8 @@ def test_a_byte_order_mark_is_no_part_of_the_settings(file: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_named(file: Path) -> None:
-    with pytest.raises(ConfigError, match=r"No such file.*name a settings file with -c or DEDUP_CONFIG"):
+    told = rf"No such file.* -c or DEDUP_CONFIG, .*: dedup-job init -c {re.escape(str(file))}$"
+    with pytest.raises(ConfigError, match=told):
         load_settings(file)
 
 
