@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -86,14 +86,35 @@ class Segmenter:
         return _find_word_starts(codes.offsets, codes.values, self._tables, self._hmm)
 
 
+class Memory(NamedTuple):
+    """Memory for one block of at most LONGEST_BLOCK characters.
+
+    Attributes:
+        block: uint32, the code points of the block.
+        sums: float64, the sum of scores of the best path from each place on.
+        ends: int16, the end of the first word of that path.
+        best: float64 (n, 4), the greatest sum of logarithms of a way to each place and state.
+        steps: uint8 (n, 4), the state before each state at a place, on that way.
+    """
+
+    block: Codes
+    sums: Floats
+    ends: npt.NDArray[np.int16]
+    best: Floats
+    steps: npt.NDArray[np.uint8]
+
+
 @compiled
 def _find_word_starts(offsets: npt.NDArray[np.int64], codes: Codes, tables: Tables, hmm: bool) -> Flags:
     """Return for each character whether a word begins there."""
     starts = np.ones(len(codes), np.bool_)
-    # Memory for one block.
-    block = np.empty(LONGEST_BLOCK, np.uint32)
-    sums, ends = np.empty(LONGEST_BLOCK + 1), np.empty(LONGEST_BLOCK, np.int16)
-    best, steps = np.empty((LONGEST_BLOCK, 4)), np.empty((LONGEST_BLOCK, 4), np.uint8)
+    memory = Memory(
+        np.empty(LONGEST_BLOCK, np.uint32),
+        np.empty(LONGEST_BLOCK + 1),
+        np.empty(LONGEST_BLOCK, np.int16),
+        np.empty((LONGEST_BLOCK, 4)),
+        np.empty((LONGEST_BLOCK, 4), np.uint8),
+    )
     kinds, slots = tables.kinds, tables.slots
     for text in range(len(offsets) - 1):
         place, stop = offsets[text], offsets[text + 1]
@@ -103,7 +124,7 @@ def _find_word_starts(offsets: npt.NDArray[np.int64], codes: Codes, tables: Tabl
                 code = codes[place + length] & CODE_POINT
                 if code >= FIRST_SLOT or kinds[code] == OTHER:
                     break
-                block[length] = code
+                memory.block[length] = code
                 # The first lookup that begins there, in time for the memory to answer.
                 ahead = place + length + AHEAD
                 if code >= FIRST_HAN and ahead + 1 < len(codes):
@@ -116,22 +137,16 @@ def _find_word_starts(offsets: npt.NDArray[np.int64], codes: Codes, tables: Tabl
                 starts[place + 1 : place + length] = False
             elif length > 1:
                 found = starts[place : place + length]
-                _find_best_path(block, length, tables, sums, ends)
-                _mark_words(block, length, tables, hmm, ends, best, steps, found)
+                _find_best_path(memory, length, tables)
+                _mark_words(memory, length, tables, hmm, found)
             place += max(length, 1)
     return starts
 
 
 @compiled_inline
-def _find_best_path(
-    block: Codes, length: int, tables: Tables, sums: Floats, ends: npt.NDArray[np.int16]
-) -> None:
-    """Find the most probable words of a block, from right to left.
-
-    Args:
-        sums: The sum of scores of the best path from each place on; written.
-        ends: The end of the first word of that path; written.
-    """
+def _find_best_path(memory: Memory, length: int, tables: Tables) -> None:
+    """Find the most probable words of a block, from right to left; write `sums` and `ends`."""
+    block, sums, ends, _, _ = memory
     singles, slots, scores = tables.singles, tables.slots, tables.scores
     sums[length] = 0.0
     for start in range(length - 1, -1, -1):
@@ -160,18 +175,9 @@ def _find_best_path(
 
 
 @compiled_inline
-def _mark_words(
-    block: Codes,
-    length: int,
-    tables: Tables,
-    hmm: bool,
-    ends: npt.NDArray[np.int16],
-    best: Floats,
-    steps: npt.NDArray[np.uint8],
-    starts: Flags,
-) -> None:
+def _mark_words(memory: Memory, length: int, tables: Tables, hmm: bool, starts: Flags) -> None:
     """Write at which places of a block a word begins; all of `starts` is True before."""
-    kinds = tables.kinds
+    block, ends, kinds = memory.block, memory.ends, tables.kinds
     place = 0
     while place < length:
         end = int(ends[place])
@@ -187,29 +193,21 @@ def _mark_words(
             for inner in range(place + 1, end):
                 starts[inner] = kinds[block[inner]] < LETTER or kinds[block[inner - 1]] < LETTER
         elif end > place + 1 and score_index(find_entry(block, place, end, tables.slots)) <= PREFIX:
-            _mark_unknown_words(block, place, end, tables, best, steps, starts)
+            _mark_unknown_words(memory, place, end, tables, starts)
         place = end
 
 
 @compiled_inline
-def _mark_unknown_words(
-    block: Codes,
-    place: int,
-    stop: int,
-    tables: Tables,
-    best: Floats,
-    steps: npt.NDArray[np.uint8],
-    starts: Flags,
-) -> None:
+def _mark_unknown_words(memory: Memory, place: int, stop: int, tables: Tables, starts: Flags) -> None:
     """Write at which places between two places of a block a word begins."""
-    kinds = tables.kinds
+    block, kinds = memory.block, tables.kinds
     while place < stop:
         kind, end = kinds[block[place]], place + 1
         if kind == HAN:
             while end < stop and kinds[block[end]] == HAN:
                 end += 1
             if end > place + 1:
-                _mark_han_words(block, place, end, tables, best, steps, starts)
+                _mark_han_words(memory, place, end, tables, starts)
         elif kind >= LETTER:
             while end < stop and kinds[block[end]] >= LETTER:
                 end += 1
@@ -225,21 +223,9 @@ def _mark_unknown_words(
 
 
 @compiled_inline
-def _mark_han_words(
-    block: Codes,
-    place: int,
-    stop: int,
-    tables: Tables,
-    best: Floats,
-    steps: npt.NDArray[np.uint8],
-    starts: Flags,
-) -> None:
-    """Write at which places a word begins, by the most probable states of a run of Chinese characters.
-
-    Args:
-        best: Written: the greatest sum of logarithms of a way to each place and state.
-        steps: Written: the state before each state at a place, on the most probable way to it.
-    """
+def _mark_han_words(memory: Memory, place: int, stop: int, tables: Tables, starts: Flags) -> None:
+    """Write at which places a word begins, by the most probable states of a run of Chinese characters."""
+    block, _, _, best, steps = memory
     emissions, moves = tables.emissions, tables.transitions
     row = np.int64(block[place]) - FIRST_HAN
     for state in range(len(PREDECESSORS)):
