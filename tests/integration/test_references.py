@@ -117,7 +117,6 @@ def dry_run_counts(job: Job) -> Any:
 
 
 @inline
-@inline
 def test_a_dry_run_notices_a_reference_record_that_is_edited_meanwhile(job: Job) -> None:
     refer(job)
     job.set("limits", batch_records=1)
@@ -132,6 +131,7 @@ def test_a_dry_run_notices_a_reference_record_that_is_edited_meanwhile(job: Job)
         assert dry_run(context, DryRun(), edit).counts.unique == 2
 
 
+@inline
 def test_a_later_run_reads_only_new_reference_records(referring: Job) -> None:
     referring.decide("backfill")
 
@@ -223,7 +223,6 @@ def test_sweep_moves_records_while_the_reference_has_their_text(referring: Job) 
 
 
 @inline
-@inline
 def test_sweep_says_what_keeps_the_records_of_a_deleted_reference_record(referring: Job) -> None:
     bare = referring.without_copies()
     bare.decide("backfill")
@@ -237,6 +236,7 @@ def test_sweep_says_what_keeps_the_records_of_a_deleted_reference_record(referri
     assert bare.differences() == {}
 
 
+@inline
 def test_a_run_with_a_reference_can_be_undone_and_done_again(referring: Job) -> None:
     referring.decide("backfill")
     outcome = referring.outcome()
