@@ -156,8 +156,8 @@ def try_sample(
 def _warnings_about_first_records(context: Context, sample: CollectionSample, trial: Trial) -> list[str]:
     """Return the warnings of the guard of the first records."""
     warnings = WarningList()
-    limits = context.settings.limits
-    guard = FirstRecordsGuard(context.recipe, limits.max_unchecked_share, warnings, warnings, True)
+    share = context.settings.limits.max_unchecked_share
+    guard = FirstRecordsGuard(context.recipe, share, warnings, warnings, judges_few=True)
     guard.add(sample.batch.raws, trial.reasons)
     guard.finish()
     return warnings.messages
