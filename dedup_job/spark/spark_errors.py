@@ -13,8 +13,8 @@ from dedup_job.errors import DedupError, StorageFull
 OURS = re.compile(r"dedup_job\.errors\.(\w+): (.*)")
 SHORT_OF_MEMORY = re.compile(r"OutOfMemoryError|Not enough memory to build and broadcast")
 DAMAGED = re.compile(
-    r"ChecksumException|is not a Parquet file|org\.apache\.(?:parquet|thrift)\.\S*Exception"
-    r"|FAILED_TO_UNCOMPRESS"
+    r"ChecksumException|TProtocolException|is not a Parquet file|FAILED_TO_UNCOMPRESS"
+    r"|org\.apache\.(?:parquet|thrift)\.\S*Exception"
 )
 # The innermost exception if a file cannot be read, written or loaded.
 NO_ACCESS = re.compile(r"java\.io\.|java\.nio\.file\.|java\.lang\.UnsatisfiedLinkError")

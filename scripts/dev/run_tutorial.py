@@ -34,7 +34,7 @@ VARIABLE = (
     ),
     (re.compile(r"(dedup-job|Python|pymongo|MongoDB) \d[\w.]*"), r"\1 VERSION"),
     (re.compile(r"(RUN \w+) +\d+\.\d\b"), r"\1 N"),  # the column of seconds in `status`
-    (re.compile(r"\b[0-9a-f]{12}\b"), "DIGEST"),
+    (re.compile(r"\b[0-9a-f]{12}(?=[:,])"), "DIGEST"),
     (re.compile(r" {2,}"), "  "),
 )
 ELLIPSIS = "..."  # a line that may hide any lines

@@ -49,7 +49,8 @@ def test_where_memory_is_short_it_is_said_what_to_set(said: str) -> None:
     ("said", "named"),
     [
         ("Caused by: a.b.ChecksumException: error: file:/stages/records/x", "a.b.ChecksumException"),
-        ("Caused by: shaded.org.apache.thrift.TException: x", "shaded.org.apache.thrift.TException"),
+        ("Caused by: a.TProtocolException: Required field", "a.TProtocolException"),
+        ("Caused by: org.apache.thrift.TException: x", "org.apache.thrift.TException"),
         ("Caused by: java.lang.RuntimeException: x is not a Parquet file", "java.lang.RuntimeException"),
     ],
 )
