@@ -17,7 +17,7 @@ from dedup_job.mongo.ids import IdSet
 from dedup_job.mongo.pages import Window
 from dedup_job.mongo.source import Source
 from dedup_job.pipeline.command_context import Context, require_head
-from dedup_job.records import NIGHTLY, OUTSIDE_SOURCE, VANISHED, Action, Plan
+from dedup_job.records import COPYING_ACTIONS, NIGHTLY, OUTSIDE_SOURCE, VANISHED, Action, Plan
 from dedup_job.report.changes_and_sync_results import ChangesResult
 from dedup_job.report.counts_with_ids import AffectedRecords
 from dedup_job.report.progress import Advance
@@ -47,12 +47,15 @@ class OutdatedRows:
         vanished: Rows whose record is no longer in the source.
         overrides: Records of the plan that a person restored, by id; empty if only ids are compared.
         away: Ids of records that are not in the source, and of which nothing is in the target.
+        misplaced: Ids of kept records that only the archive has, after an older source and archive were put
+            back.
     """
 
     changed: Sequence[int]
     vanished: Sequence[int]
     overrides: Mapping[bytes, Override]
     away: Collection[bytes] = ()
+    misplaced: Collection[bytes] = ()
 
 
 def changes(context: Context, content: bool, advance: Advance) -> ChangesResult:
@@ -103,9 +106,8 @@ def compare_plans(
 ) -> Iterator[tuple[StoredPlan, OutdatedRows]]:
     """Yield the plans after comparing each with the source, and add the results to `compared`.
 
-    A dropped record that was moved to an archive counts as if it were in the source, and so does one that
-    had vanished and is in the archive again.  Plans of adopted and reference records are left out: these
-    never were in the source.
+    A record that is in the archive counts as if it were in the source.  Plans of adopted and reference
+    records are left out: these never were in the source.
     """
     needs_overrides = head.promotion is not None or compared.changed is not None
     overridden = IdSet.of(reader.overridden_ids()) if needs_overrides else IdSet()
@@ -113,7 +115,7 @@ def compare_plans(
         if stored.mode in OUTSIDE_SOURCE:
             continue
         plan = stored.plan
-        current = dict[bytes, bytes]()
+        current, archived = dict[bytes, bytes](), dict[bytes, bytes]()
         if compared.changed is None:
             gone = source.absent(plan.ids)
         else:
@@ -121,21 +123,17 @@ def compare_plans(
                 current |= hash_records(records.values())
             gone = set(plan.ids) - current.keys()
         if archive is not None:
-            maybe_swept = {
-                raw_id
-                for raw_id, verdict in zip(plan.ids, plan.verdicts, strict=True)
-                if raw_id in gone and (verdict.action is Action.DUPLICATE or verdict == VANISHED)
-            }
-            for records in archive.records.fetch(sorted(maybe_swept)):
-                moved = hash_records(records[raw_id] for raw_id in records.keys() & maybe_swept)
-                gone.difference_update(raw_id for raw_id, _ in moved)
-                current |= moved if compared.changed is not None else ()
+            for records in archive.records.fetch(sorted(gone)):
+                archived |= hash_records(records[raw_id] for raw_id in records.keys() & gone)
+            gone -= archived.keys()
+            current |= archived if compared.changed is not None else {}
         overrides = reader.overrides(sorted(overridden.among(plan.ids)))
         away = _ids_away(plan, gone, overrides, head.is_before_promotion(stored.id))
         changed = _rows_changed(plan, current, copies(overrides))
         gone -= away
+        misplaced = _ids_kept(plan, overrides) & archived.keys() if archived else ()
         vanished = [row for row, raw_id in enumerate(plan.ids) if raw_id in gone]
-        rows = OutdatedRows(list(changed), vanished, overrides, away)
+        rows = OutdatedRows(list(changed), vanished, overrides, away, misplaced)
         compared.records += len(plan)
         compared.vanished.add(_ids_and_actions(plan, rows.vanished))
         if compared.changed is not None:
@@ -155,6 +153,12 @@ def _ids_away(
     if is_before_promotion:
         away |= {plan.ids[row] for row in plan.rows(Action.DUPLICATE)}.difference(restored)
     return away.intersection(gone)
+
+
+def _ids_kept(plan: Plan, restored: Collection[bytes]) -> set[bytes]:
+    """Return the ids of a plan's kept records."""
+    kept = {plan.ids[row] for action in COPYING_ACTIONS for row in plan.rows(action)}
+    return kept.union(restored)
 
 
 def _ids_and_actions(

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from types import MappingProxyType
 
 import numpy as np
@@ -164,7 +165,8 @@ def update(
         if found.outdated.fence is None or head.fence != found.outdated.fence + 1:
             raise LeaseHeld("another command changed this target during the comparison; sync again")
         ledger.check_rights(context.target)
-        bring_back(context, ledger, found.outdated.again.absent())
+        outdated = found.outdated
+        bring_back(context, ledger, chain(outdated.again.absent(), outdated.misplaced.pages(PAGE)))
         failures = FailureGuard(
             context.settings.limits.max_failed_share, WarningList() if consent.allow else stop_run
         )
@@ -191,6 +193,7 @@ def update(
             renewed,
             counts,
             updating.removed,
+            outdated.due.misplaced,
             seconds,
             updating.stay,
             has_copies=context.target.holds_copies,

@@ -35,6 +35,8 @@ VANISHED_IDS_WITHOUT_COPIES = {
 MISSED_NOTE = "older than a run looks back; sync decides them, or the next full scan"
 ARCHIVED_NOTE = "only in the archive, and never decided: copy it into the source, then sync and sweep"
 
+BROUGHT_BACK_NOTE = "kept, and only in the archive: moved to the source"
+
 
 @dataclass(frozen=True, slots=True)
 class ChangesResult:
@@ -117,6 +119,7 @@ class OutdatedCounts:
         kept: Vanished records that are in the target.
         others: Vanished records that are not in the target.
         occupied: Refused records that stay refused: the target still has another record with the `_id`.
+        misplaced: Kept records that only the archive of `sweep` has; they are moved back to the source.
         undecided: Records that are new, or that runs missed.
         undecided_in_archive: Records that are only in the archive of `sweep`, and never decided.
     """
@@ -129,6 +132,7 @@ class OutdatedCounts:
     kept: int = 0
     others: int = 0
     occupied: int = 0
+    misplaced: int = 0
     undecided: int = 0
     undecided_in_archive: int = 0
 
@@ -136,7 +140,7 @@ class OutdatedCounts:
     def to_process(self) -> int:
         """The number of records that a sync decides, replaces or removes."""
         again = self.changed + self.handed_on + self.refused + self.failed
-        return self.renewed + again + self.kept + self.others + self.undecided
+        return self.renewed + again + self.kept + self.others + self.misplaced + self.undecided
 
     def as_json(self) -> dict[str, Any]:
         """Return the numbers as JSON values."""
@@ -150,6 +154,7 @@ class OutdatedCounts:
             },
             "take_out": {"kept": self.kept, "not_kept": self.others},
             "still_refused": self.occupied,
+            "bring_back": self.misplaced,
             "undecided": self.undecided,
             "undecided_in_archive": self.undecided_in_archive,
         }
@@ -186,6 +191,8 @@ class OutdatedCounts:
             *vanished,
             ("decided", self.undecided, "new, or missed by runs"),
         ]
+        if self.misplaced:
+            rows.append(("brought back", self.misplaced, BROUGHT_BACK_NOTE))
         if self.undecided_in_archive:
             rows.append(("archived", self.undecided_in_archive, ARCHIVED_NOTE))
         lines = [title, *(count_row(*row, width=16) for row in rows), *notes]
@@ -202,6 +209,7 @@ class UpdateSummary:
         renewed: Number of records that changed, but not in their text.
         counts: The verdicts on records that were decided again; vanished records are refused.
         removed: Number of records removed from the target.
+        brought_back: Number of kept records moved from the archive to the source.
         seconds: How long it took.
         stay: Raw ids of records whose copy in the target stays unchanged: others changed the copy, or the
             target refused the new version.
@@ -213,6 +221,7 @@ class UpdateSummary:
     renewed: int
     counts: Counts
     removed: int
+    brought_back: int
     seconds: float
     stay: IdList = field(default_factory=IdList)
     has_copies: bool = True
@@ -231,6 +240,7 @@ class UpdateSummary:
             "renewed": self.renewed,
             **self.counts.as_json(),
             "removed": self.removed,
+            "brought_back": self.brought_back,
             "stay": ids_json(self.stay),
             "stay_count": len(self.stay),
             "seconds": round(self.seconds, 3),
@@ -254,6 +264,8 @@ class UpdateSummary:
         ]
         if self.has_copies:
             lines.append(count_row("removed from target", self.removed))
+        if self.brought_back:
+            lines.append(count_row("brought back", self.brought_back, BROUGHT_BACK_NOTE))
         if self.stay:
             reason = "changed in the target by others, or refused in their new version:"
             lines.append(count_row("left unchanged", len(self.stay), reason))

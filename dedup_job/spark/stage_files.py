@@ -135,12 +135,13 @@ class Work:
         try:
             with named_errors(name, self.folder):
                 manifest = self._unless_stopped(lambda: self._write(name, make, notes, by))
+                stage = self._open(manifest)
         except DedupError:
             self._check_held()
             raise
         numbers = {"stage": name, "rows": manifest.rows, "seconds": round(time.monotonic() - began, 1)}
         log.info("stage is whole", extra={"fields": numbers})
-        return self._open(manifest)
+        return stage
 
     def _write(
         self, name: str, make: Callable[[], DataFrame], notes: Mapping[str, Any], by: str | None

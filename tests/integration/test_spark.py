@@ -587,6 +587,21 @@ def test_two_writers_of_a_work_folder_do_not_mix_their_files(spark: Any, tmp_pat
 
 
 @pytest.mark.long
+def test_a_stage_whose_folder_is_deleted_as_it_ends_names_the_folder(spark: Any, tmp_path: Path) -> None:
+    from dedup_job.spark.stage_files import Work
+
+    class DeletedAtTheEnd(Work):
+        def _write(self, *rest: Any) -> Any:
+            manifest = super()._write(*rest)
+            shutil.rmtree(tmp_path)
+            return manifest
+
+    work = DeletedAtTheEnd(spark, str(tmp_path), "a" * 16, {}, lambda: None)
+    with pytest.raises(StorageFull, match=f"is {tmp_path} still there"):
+        work.make("records", lambda: spark.createDataFrame([(1,)], "number bigint"), {})
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("has_lost_files", [False, True])
 def test_a_backfill_that_wakes_without_the_lease_decides_nothing(
     job: Job, monkeypatch: pytest.MonkeyPatch, has_lost_files: bool

@@ -348,6 +348,36 @@ def test_records_that_vanished_from_the_archive_and_are_there_again_are_decided_
     assert sorted(archived(decided)) == sorted(before)
 
 
+@pytest.mark.parametrize("is_edited", [False, True])
+def test_kept_records_that_only_an_older_archive_has_come_back_to_the_source(
+    decided: Job, is_edited: bool
+) -> None:
+    sweep(decided)
+    keepers = {keeper for keeper in dropped(decided).values() if keeper not in dropped(decided)}
+    for number, keeper in enumerate(sorted(keepers)[:3]):
+        decided.source.update_one({"_id": keeper}, {"$set": {"data": f"{OTHER} {number}"}})
+    older = {name: list(decided.database[name].find()) for name in (decided.source.name, ARCHIVE)}
+    answer(decided, "sync", "--yes")
+    brought_back = {row["_id"] for row in older[ARCHIVE]} - archived(decided).keys()
+    heirs = sorted(brought_back - dropped(decided).keys())
+    assert heirs
+    if is_edited:
+        decided.source.update_one({"_id": heirs[0]}, {"$set": {"data": OTHER * 2}})
+        answer(decided, "sync", "--yes")
+    for name, contents in older.items():
+        decided.database[name].delete_many({})
+        decided.database[name].insert_many(contents)
+
+    assert answer(decided, "sync", "--dry-run")["bring_back"] == len(heirs)
+    assert answer(decided, "sync", "--yes")["updated"]["brought_back"] == len(heirs)
+
+    assert set(heirs) <= records(decided).keys()
+    # The edited record's duplicates have a keeper of their own since its edit, and it is one of them again.
+    assert set(heirs) & dropped(decided).keys() == set(heirs[:1] if is_edited else ())
+    assert answer(decided, "verify")["differences"] == {}
+    assert "updated" not in answer(decided, "sync", "--yes")
+
+
 def test_records_that_were_swept_after_the_ledgers_backup_are_named_until_the_source_has_them(
     decided: Job,
 ) -> None:

@@ -94,7 +94,8 @@ def check_up_to_date(job: Job) -> None:
 def test_what_changed_is_decided_again_and_what_vanished_leaves_the_target(overtaken: Job) -> None:
     assert due(overtaken) == {
         "renew": 2, "decide_again": {"changed": 5, "handed_on": 6, "refused": 0, "failed": 0},
-        "take_out": {"kept": 2, "not_kept": 1}, "still_refused": 0, "undecided": 0, "undecided_in_archive": 0,
+        "take_out": {"kept": 2, "not_kept": 1}, "still_refused": 0, "bring_back": 0,
+        "undecided": 0, "undecided_in_archive": 0,
     }  # fmt: skip
 
     done = up_to_date(overtaken)

@@ -81,7 +81,7 @@ def wrong_previews(changes: Any, preview: Any, sync: Any) -> Iterator[str]:
         yield f"changed: {changes['changed']}, {sync['changed']}"
     if sum(changes["changed"][was] for was in ("kept", "dropped")) < preview["renew"]:
         yield f"renewed: {changes['changed']}, {preview['renew']}"
-    planned = [preview["renew"], *again.values(), *preview["take_out"].values()]
+    planned = [preview["renew"], preview["bring_back"], *again.values(), *preview["take_out"].values()]
     if any(planned) != ("updated" in sync):
         yield f"updates: {preview}, {sync}"
 
