@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -38,6 +39,8 @@ from dedup_job.threads_and_processors import count_processors
 URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 # Spark reads a path with these characters as a pattern.
 WILDCARDS = re.compile(r"[{}\[\]*?\\]")
+# Of a text file; more than ten million labelled pairs.
+MOST_BYTES = 256 << 20
 
 # Error messages quote the descriptions: "expected the name of ...".
 # The ledger stores settings as MongoDB's numbers, which have at most 64 bits.
@@ -469,8 +472,7 @@ def load_settings(path: Path, assignments: Sequence[str] = ()) -> Settings:
         ConfigError: In one line that says what to correct.
     """
     try:
-        # Some editors on Windows begin a file with a byte order mark.
-        table = _parse_toml(path.read_text("utf-8-sig"))
+        table = _parse_toml(read_text_file(path))
     except OSError as error:
         # A connection string given by mistake may hold a password, so it is not repeated.
         name, option = ("-c", "") if ":/" in str(path) else (path, f" -c {quote(str(path))}")
@@ -638,6 +640,20 @@ def connection_string(variable: str, path: Path | None) -> str:
     return uri
 
 
+def read_text_file(path: Path) -> str:
+    """Return the text of a file in UTF-8, or of a pipe; some editors begin it with a byte order mark.
+
+    Raises:
+        OSError: If it cannot be read, or is too large, as an endless device is.
+        UnicodeDecodeError: If it is not UTF-8.
+    """
+    with path.open("rb") as file:
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+    return content.decode("utf-8-sig")
+
+
 def _read_secret(path: Path) -> str:
     # A connection string instead of a file name may hold a password, so no message repeats it.
     if ":/" in str(path):
@@ -647,7 +663,7 @@ def _read_secret(path: Path) -> str:
     try:
         if stat.S_IMODE(path.stat().st_mode) & 0o077:
             raise ConfigError(f"{path}: other users can read it; run chmod 600 {path}")
-        return path.read_text("utf-8").strip()
+        return read_text_file(path).strip()
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError:

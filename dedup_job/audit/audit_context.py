@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,8 @@ from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.pipeline.command_context import Context, require_head
 from dedup_job.records import digest
 from dedup_job.report.progress import Advance
+
+log = logging.getLogger("dedup_job")
 
 
 class AuditReader(LedgerReader):
@@ -124,7 +127,8 @@ def open_audit(context: Context, book: AuditDatabase, advance: Advance) -> Audit
     head = require_head(context, reader)
     if reader.is_worked_on(head):
         raise LeaseHeld("a run is in progress on this target; verify when it has finished")
-    book.begin(_digest_of_state(context, head))
+    if book.begin(_digest_of_state(context, head)):
+        log.info("going on with the verification in the state file; delete the file to check all again")
     return AuditSession(context, reader, head, book, advance)
 
 

@@ -42,12 +42,13 @@ def fit_idf(config: Path, output: Path, min_df: int, limit: int | None, **option
     from dedup_job.commands.fit_idf import fit_idf as learn
     from dedup_job.config import to_toml
     from dedup_job.pipeline.command_context import Context
-    from dedup_job.report.output_files import check_folder
+    from dedup_job.report.output_files import check_file, check_folder
     from dedup_job.report.progress import Progress
 
-    settings, talk = prepare_settings(config, options)
+    settings, talk = prepare_settings(config, options, {"--output": output})
     output = output.absolute()
     check_folder(output.parent, "--output", UsageError)
+    check_file(output, "--output")
     with Context(settings) as context:
         count = context.source.estimated_matches()
         with Progress("fit-idf", min(limit or count, count), "docs") as progress:
@@ -78,7 +79,8 @@ def evaluate(config: Path, labels: Path, at: float, **options: Any) -> int:
 
     A pair is two ids, written as for `compare`, and a label: 1 or 0, same or different, true or false, or a
     similarity.  All lines of a file have the form of its first line: separated by tabs, separated by commas,
-    or a JSON object with "id1", "id2" and "label".  Two lines must not label a pair differently.
+    or a JSON object with "id1", "id2" and "label".  Lines that repeat a pair count once, and
+    must not label it differently.
 
     \b
     Example:
@@ -86,11 +88,12 @@ def evaluate(config: Path, labels: Path, at: float, **options: Any) -> int:
     """
     from dedup_job.analysis import judge_labelled_pairs
     from dedup_job.commands.evaluate import evaluate as judge
+    from dedup_job.config import read_text_file
     from dedup_job.pipeline.command_context import Context
 
     settings, output = prepare_settings(config, options)
     try:
-        lines = labels.read_text("utf-8-sig").splitlines()
+        lines = read_text_file(labels).splitlines()
     except OSError as error:
         raise UsageError(f"{labels}: {error.strerror}") from None
     except UnicodeDecodeError:

@@ -186,7 +186,7 @@ def export_decided(config: Path, path: Path, **options: Any) -> int:
       dedup-job export -c shop.toml --clusters groups.csv
       dedup-job export -c shop.toml --clusters groups.parquet
     """
-    settings, output = prepare_settings(config, options)
+    settings, output = prepare_settings(config, options, {"--clusters": path})
     from dedup_job.commands.export import export_clusters
     from dedup_job.pipeline.command_context import Context
     from dedup_job.report.progress import Progress
@@ -352,11 +352,9 @@ def show_changes(config: Path, content: bool, ids: Path | None, **options: Any) 
     from dedup_job.pipeline.command_context import Context
     from dedup_job.report.progress import Progress
 
-    settings, output = prepare_settings(config, options)
+    settings, output = prepare_settings(config, options, {"--ids": ids})
     if ids is not None:
         check_file(ids, "--ids")
-        # Written empty first, so that an error comes before hours of work.
-        write_lines(ids, ())
     with (
         Context(settings) as context,
         Progress("changes", context.ledger_reader().counts().read, "records") as progress,
@@ -392,7 +390,7 @@ def verify_target(config: Path, sample: int | None, state: Path | None, **option
 
     if sample and state:
         raise UsageError("--sample has no state; leave out one of the two options")
-    settings, output = prepare_settings(config, options)
+    settings, output = prepare_settings(config, options, {"--state": state})
     with Context(settings) as context:
         if sample:
             with Progress("verify", sample, "records") as progress:

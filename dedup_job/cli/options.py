@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import isnan
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import click
@@ -157,24 +158,30 @@ def consent_from(options: dict[str, Any]) -> Any:
     return Consent(options.get("refilter", False), options.get("moved", False), options.get("allow", False))
 
 
-def prepare_settings(config: Path, options: dict[str, Any]) -> tuple[Any, Output]:
+def prepare_settings(
+    config: Path, options: dict[str, Any], outputs: Mapping[str, Path | None] = MappingProxyType({})
+) -> tuple[Any, Output]:
     """Read the settings file, and apply the command's options.
 
     Args:
         config: The settings file.
         options: The options of the command, by parameter name.
+        outputs: The files that the command will write, by option; beside those of a reported run.
 
     Returns:
         The settings, and the printer of results.
 
     Raises:
         ConfigError: If the settings are invalid.
+        UsageError: If a file would be written over another, or over the settings file.
         StorageFull: If there is too little memory for a run.
     """
     from dedup_job import config as configuration
     from dedup_job.pipeline.measure_and_limit_memory import check_least
 
     settings = configuration.load_settings(config, options["assignments"])
+    pages = {"--html": options.get("file"), "--save-pairs": options.get("save_pairs")}
+    _check_differ({"-c": config, "[report] metrics": settings.report.metrics, **pages, **outputs})
     if context := click.get_current_context(silent=True):
         settings = configuration.with_command(settings, context.info_name or "")
     # A command without the option needs one worker at most.
@@ -184,6 +191,17 @@ def prepare_settings(config: Path, options: dict[str, Any]) -> tuple[Any, Output
     # Before compiled code is loaded: with too little memory, loading it would fail with a less clear error.
     check_least(settings.engine.workers)
     return settings, Output(options["as_json"])
+
+
+def _check_differ(files: Mapping[str, Path | None]) -> None:
+    """Raise UsageError if two options name one file; a device such as /dev/null can take several outputs."""
+    names = dict[Path, str]()
+    for name, file in files.items():
+        if file is None or (file.exists() and not file.is_file()):
+            continue
+        earlier = names.setdefault(file.resolve(), name)
+        if earlier != name:
+            raise UsageError(f"{name} {file}: this is the file of {earlier}; name another one")
 
 
 def load_reporting_settings(config: Path, options: dict[str, Any]) -> tuple[Any, Output]:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from dedup_job.errors import StorageFull
+from dedup_job.report.output_files import replacing
 from dedup_job.report.terminal_text import colour_text, has_colours, to_json_line
 
 Item = TypeVar("Item")
@@ -75,7 +76,7 @@ class Output:
 def write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     """Write one JSON object per line; raise StorageFull if the file cannot be written."""
     try:
-        with path.open("w", encoding="utf-8") as file:
+        with replacing(path) as written, written.open("w", encoding="utf-8") as file:
             file.writelines(to_json_line(row) + "\n" for row in rows)
     except OSError as error:
         raise StorageFull(f"{path} cannot be written: {error.strerror}") from None

@@ -32,7 +32,7 @@ def evaluate(context: Context, pairs: Sequence[LabelledPair]) -> Evaluation:
     """
     with context.engine() as engine:
         ids = _resolve_ids(context, pairs)
-        _check_pairs(pairs, ids)
+        pairs = _distinct_pairs(pairs, ids)
         row_of: dict[bytes, int] = {}
         parts: list[Fingerprints] = []
         for batch, part in engine.fingerprint_batches(_fetch_records(context, ids.values())):
@@ -64,8 +64,12 @@ def _resolve_ids(context: Context, pairs: Sequence[LabelledPair]) -> dict[str, b
     return ids
 
 
-def _check_pairs(pairs: Sequence[LabelledPair], ids: Mapping[str, bytes]) -> None:
-    """Raise UsageError if a pair names one record twice, or is labelled differently by two lines."""
+def _distinct_pairs(pairs: Sequence[LabelledPair], ids: Mapping[str, bytes]) -> list[LabelledPair]:
+    """Return the first of the lines that label a pair; a repeated line would count twice in the scores.
+
+    Raises:
+        UsageError: If a pair names one record twice, or two lines label it differently.
+    """
     earlier: dict[frozenset[bytes], LabelledPair] = {}
     for pair in pairs:
         # In either order: whether two texts are the same does not depend on it.
@@ -75,6 +79,7 @@ def _check_pairs(pairs: Sequence[LabelledPair], ids: Mapping[str, bytes]) -> Non
         first = earlier.setdefault(records, pair)
         if first.same != pair.same:
             raise UsageError(f"line {pair.line}: labels the pair of line {first.line} differently")
+    return list(earlier.values())
 
 
 def _fetch_records(context: Context, ids: Iterable[bytes]) -> Iterator[Batch]:

@@ -277,23 +277,26 @@ def _decode(line: bytes) -> str:
 
 
 def read_lines(descriptor: int) -> Iterator[LineBatch]:
-    """Yield lines as soon as they arrive; a line that is too long becomes None.
+    """Yield lines as soon as they arrive; a line that is too long becomes None, before its end arrives.
 
     Lines that have arrived already are returned together, and the next read waits only when all of them are
     answered.
     """
-    rest, is_too_long = bytearray(), False
+    rest, skips_line = bytearray(), False
     while chunk := _read_available(descriptor):
-        rest += chunk
-        if b"\n" not in chunk:
-            if len(rest) > MAX_LINE_BYTES:
-                rest, is_too_long = bytearray(), True
-            continue
-        *whole, last = bytes(rest).split(b"\n")
-        yield [None, *whole[1:]] if is_too_long else whole
-        rest, is_too_long = bytearray(last), False
-    if rest or is_too_long:
-        yield [None if is_too_long else bytes(rest)]
+        if skips_line:
+            _, newline, chunk = chunk.partition(b"\n")
+            skips_line = not newline
+        *whole, last = chunk.split(b"\n")
+        if whole:
+            yield [bytes(rest) + whole[0], *whole[1:]]
+            rest.clear()
+        rest += last
+        if len(rest) > MAX_LINE_BYTES:
+            yield [None]
+            rest, skips_line = bytearray(), True
+    if rest:
+        yield [bytes(rest)]
 
 
 def _read_available(descriptor: int) -> bytes:

@@ -55,6 +55,8 @@ def fit_idf(
             frequencies += terms
             advance(count)
     table = compute_idf(frequencies, texts, min_df)
+    if not frequencies:
+        raise ConfigError(f"{context.source_name} has no text with a term; check [source] fields and filter")
     if not table:
         raise ConfigError(f"no term is in {min_df} texts of {context.source_name}; lower --min-df")
     content = format_idf(table, texts)

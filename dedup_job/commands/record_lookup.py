@@ -135,11 +135,13 @@ def read_ids(descriptor: int) -> list[str]:
     Raises:
         UsageError: If a line is not UTF-8, or too long for an id.
     """
-    lines = [line for batch in read_lines(descriptor) for line in batch]
-    try:
-        ids = [line.decode("utf-8-sig").strip() for line in lines if line is not None]
-    except UnicodeDecodeError:
-        raise UsageError("standard input is not in UTF-8") from None
-    if len(ids) < len(lines):
-        raise UsageError("standard input has a line that is too long for an id")
+    ids = list[str]()
+    for lines in read_lines(descriptor):
+        for line in lines:
+            if line is None:
+                raise UsageError("standard input has a line that is too long for an id")
+            try:
+                ids.append(line.decode("utf-8-sig").strip())
+            except UnicodeDecodeError:
+                raise UsageError("standard input is not in UTF-8") from None
     return [given for given in ids if given]

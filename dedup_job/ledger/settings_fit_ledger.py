@@ -31,7 +31,9 @@ class Consent:
 
 def no_decisions_error(target: str) -> ConfigError:
     """Return the error of a command that needs a ledger with decisions; `target` is the target's name."""
-    return ConfigError(f"[target]: nothing was decided for {target} yet; run backfill first")
+    return ConfigError(
+        f"[target]: nothing was decided for {target}; run backfill when the source has records"
+    )
 
 
 def finish_undo_first(undo: UndoProgress) -> str:

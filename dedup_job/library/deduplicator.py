@@ -171,15 +171,20 @@ class Deduplicator:
             pairs: Keys and texts, and the groups if there are any.
 
         Returns:
-            The matches of the duplicates, by key; a key that is not in the result was kept.
+            The matches of the duplicates, by key; a key that is not in the result was kept.  If a key occurs
+            again, the last of its texts counts.
 
         Raises:
             ValueError: As in `add`. Texts of earlier batches (1,000 texts each) have been added by then.
-            TypeError: As in `add`.
+            TypeError: As in `add`, or if an item has not two or three values.
         """
         matches: dict[Key, Match] = {}
         for keys, texts in _batches(pairs, self._within):
-            matches |= self._add(keys, texts)
+            found = self._add(keys, texts)
+            # The text that came first with a key may have been dropped, and this one kept.
+            for key in matches.keys() & keys.keys():
+                del matches[key]
+            matches |= found
         return matches
 
     def find(self, text: str, group: object = None) -> Match | None:
@@ -305,7 +310,11 @@ def _batches(
     ids: dict[Key, bytes] = {}
     texts: list[bytes] = []
     characters = 0
-    for key, text, *group in pairs:
+    for pair in pairs:
+        # A str of two characters, such as a key of a dict, would be taken for a key and a text.
+        if isinstance(pair, (str, bytes)) or not 2 <= len(pair) <= 3:
+            raise TypeError(f"expected (key, text) or (key, text, group), not {type(pair).__name__}")
+        key, text, *group = pair
         raw, octets = raw_id(key), group_of(group[0] if group else None, within) + _octets(text)
         if key in ids or len(ids) == BATCH or (ids and characters + len(text) > BATCH_CHARACTERS):
             yield ids, texts

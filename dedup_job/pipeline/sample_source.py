@@ -89,7 +89,8 @@ def read_sample(context: Context, wanted: int, count: int) -> CollectionSample:
     }
     order = list(dict.fromkeys(raw_id for batch in batches for raw_id in batch.ids))
     if not order:
-        raise ConfigError(f"{context.source_name}: no records to sample; check [source] filter")
+        matching = "that match [source] filter" if context.settings.source.condition else "to sample"
+        raise ConfigError(f"{context.source_name} has no records {matching}")
     return CollectionSample(
         count=count,
         batch=Batch(order, [rows[raw_id][1] for raw_id in order]),

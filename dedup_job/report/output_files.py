@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import secrets
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -31,17 +34,25 @@ def check_folder(folder: Path, what: str, kind: type[DedupError] = ConfigError) 
         # A temporary file has no name on Linux, so nothing is left behind even if the process is killed.
         with tempfile.TemporaryFile(dir=folder):
             pass
+    except FileExistsError:
+        raise kind(f"{what}: {folder} is a file, not a folder") from None
     except OSError as error:
         raise kind(f"{what}: {folder} cannot be written: {error.strerror}") from None
 
 
 def check_file(file: Path, what: str) -> None:
-    """Check that a file can be written in its folder.
+    """Check that a file can be written, or replaced, in its folder.
 
     Raises:
         UsageError: If it cannot.
     """
     try:
+        if file.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if is_special(file):
+            return
+        with suppress(FileNotFoundError):
+            _beside(file).stat()
         with tempfile.TemporaryFile(dir=file.parent):
             pass
     except OSError as error:
@@ -57,19 +68,29 @@ def is_special(file: Path) -> bool:
 def replacing(file: Path) -> Iterator[Path]:
     """Give the file to write, which takes the place of `file` if the block succeeds, and else is deleted.
 
-    A rename is atomic: readers see the old file or the new one, never half of it.  A device or a pipe, such
-    as /dev/null, is written itself: a rename would put a file in its place, for all programs.
+    A rename is atomic: readers see the old file or the new one, never half of it.  The new file can be read
+    by whom the old one could be, and a link stays one.  A device or a pipe, such as /dev/null, is written
+    itself: a rename would put a file in its place, for all programs.
     """
     if is_special(file):
         yield file
         return
-    written = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
+    file = file.resolve()
+    written = _beside(file)
     try:
+        written.touch()
+        if file.exists():
+            written.chmod(stat.S_IMODE(file.stat().st_mode))
         yield written
         written.replace(file)
     finally:
         with suppress(OSError):
             written.unlink()
+
+
+def _beside(file: Path) -> Path:
+    """Return a new name for the file that is written to replace this one."""
+    return file.with_name(f".{file.name}.{secrets.token_hex(4)}")
 
 
 def replace_file(file: Path, text: str) -> None:
@@ -119,7 +140,11 @@ class SavedReports:
         """Delete the oldest reports; a report that cannot be deleted does not fail the run."""
         with suppress(OSError):
             # Only files named like a run: the directory may hold files of others.
-            ours = (path for path in self.directory.iterdir() if REPORT_NAME.fullmatch(path.name))
+            ours = (
+                path
+                for path in self.directory.iterdir()
+                if REPORT_NAME.fullmatch(path.name) and path.is_file()
+            )
             # Two runs may begin within one second; their names then end with random digits.
             reports = sorted(ours, key=lambda path: (path.name[:TIME_LENGTH], path.stat().st_mtime_ns))
             for path in reports[: -self.keep]:

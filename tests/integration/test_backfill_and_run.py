@@ -233,6 +233,20 @@ def test_fit_idf_learns_a_table_that_a_backfill_then_uses(job: Job) -> None:
     assert head["recipe"]["idf_table"] == learned["sha256"]
 
 
+@pytest.mark.parametrize(
+    ("texts", "told"),
+    [
+        (["", "?!"], "has no text with a term; check [source] fields and filter"),
+        (["灯塔在海岸边上"], "lower --min-df"),
+    ],
+)
+def test_fit_idf_says_why_no_term_is_left(job: Job, texts: list[str], told: str) -> None:
+    job.source.insert_many({"_id": number, "text": text} for number, text in enumerate(texts))
+    output = job.folder / "idf.txt"
+    done = job.command("fit-idf", "--output", str(output), "--min-df", "2")
+    assert (done.returncode, told in done.stderr, output.exists()) == (78, True, False)
+
+
 @pytest.mark.parametrize("element", ["noscript", "template"])
 def test_records_that_differ_where_no_reader_sees_it_are_kept_and_named(job: Job, element: str) -> None:
     job.set("source", fields=["data"])

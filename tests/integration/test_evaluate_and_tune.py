@@ -110,6 +110,12 @@ def test_what_cannot_be_judged_is_not_found_and_says_why(job: Job) -> None:
     assert [(one.found, one.unchecked) for one in judged] == [(False, "missing"), (False, "missing")]
 
 
+def test_a_pair_that_is_repeated_counts_once(job: Job) -> None:
+    job.source.insert_many([{"_id": name, "text": "一二三四五六七八九十" * 5} for name in "abc"])
+    judged = evaluated(job, read_pairs(["a,b,1", "b,a,same", "a,c,1", 'a,"""b""",1'], 0.8)).judged
+    assert [(one.pair.line, one.found) for one in judged] == [(1, True), (3, True)]
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

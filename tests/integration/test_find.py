@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from bson.json_util import dumps
 from bson.objectid import ObjectId
 
 from dedup_job.commands import find as finding
+from dedup_job.commands.record_lookup import read_ids
+from dedup_job.errors import UsageError
 from scripts.bench.corpus import Mix, generate
 from scripts.bench.made_up import Collection, Forms
 from tests.support.job import ROOT, Job
@@ -289,6 +292,15 @@ def test_a_line_that_is_too_long_is_passed_over(tmp_path: Any, monkeypatch: pyte
     with (tmp_path / "lines").open("rb") as file:
         found = [line for lines in finding.read_lines(file.fileno()) for line in lines]
     assert found == [b"a", None, b"c", None]
+
+
+def test_an_endless_line_is_reported_before_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finding, "MAX_LINE_BYTES", 1_000)
+    monkeypatch.setattr(finding, "READ_BYTES", 300)
+    with Path("/dev/zero").open("rb") as endless:
+        assert next(finding.read_lines(endless.fileno())) == [None]
+        with pytest.raises(UsageError, match="a line that is too long for an id"):
+            read_ids(endless.fileno())
 
 
 def test_a_record_that_is_better_than_a_kept_one_is_unique_and_names_it(job: Job) -> None:

@@ -414,8 +414,8 @@ def test_every_command_says_alike_that_there_is_no_ledger(job: Job, command: str
     job.source.insert_one({"_id": 1, "text": LONG})
     done = called(job, *command.split())
     name = f"{job.database.name}.unique"
-    message = f"dedup-job: [target]: nothing was decided for {name} yet; run backfill first\n"
-    assert (done.returncode, done.stderr) == (78, message)
+    told = f"[target]: nothing was decided for {name}; run backfill when the source has records"
+    assert (done.returncode, done.stderr) == (78, f"dedup-job: {told}\n")
 
 
 def test_a_condition_that_the_server_does_not_take_is_told_by_its_name_alone(few: Job) -> None:

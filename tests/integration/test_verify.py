@@ -521,6 +521,7 @@ def test_a_verification_that_is_killed_goes_on(decided: Job, tmp_path: Path) -> 
     done = decided.command("verify", "--json", *state)
 
     assert done.returncode == 65, done.stderr
+    assert "going on with the verification in the state file" in done.stderr
     told = json.loads(done.stdout)
     assert [(name, one["count"]) for name, one in told["differences"].items()] == [("missing", 1)]
     assert not (tmp_path / "state").exists()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from dedup_job import config
 from dedup_job.config import SOURCE_URI, TARGET_URI, Settings, check_settings, load_settings, with_values
 from dedup_job.config_errors import EXPECTED
 from dedup_job.errors import ConfigError, UsageError
@@ -259,6 +260,12 @@ def test_a_byte_order_mark_is_no_part_of_the_settings(file: Path) -> None:
     )
     file.write_text(f"\ufeff{settings}", "utf-8")
     assert load_settings(file).source.collection == "s"
+
+
+def test_an_endless_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "MOST_BYTES", 1_000)
+    with pytest.raises(ConfigError, match="/dev/zero: File too large; name a settings file"):
+        load_settings(Path("/dev/zero"))
 
 
 def test_a_file_that_is_not_there_is_named(file: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from dedup_job.cli import commands
+from dedup_job.errors import UsageError
 from tests.support.waiting import HANG_SECONDS, becomes
 
 
@@ -81,6 +83,51 @@ def of_session(number: int) -> list[str]:
         if session == str(number) and state != "Z":
             found.append(entry.parent.name)
     return found
+
+
+SMALLEST = """[source]
+database = "d"
+collection = "s"
+fields = ["text"]
+[target]
+database = "d"
+collection = "t"
+[report]
+metrics = "out.csv"
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("report --html out.html --save-pairs out.html", "--save-pairs out.html: this is the file of --html"),
+        ("history some --save-pairs out.csv", "--save-pairs out.csv: this is the file of [report] metrics"),
+        ("fit-idf --output dedup-job.toml", "--output dedup-job.toml: this is the file of -c"),
+        ("changes --ids ./dedup-job.toml", "--ids dedup-job.toml: this is the file of -c"),
+        ("export --clusters link", "--clusters link: this is the file of -c"),
+        ("verify --state dedup-job.toml", "--state dedup-job.toml: this is the file of -c"),
+        (
+            "status --set report.metrics='\"dedup-job.toml\"'",
+            "[report] metrics {}/dedup-job.toml: this is the file of -c",
+        ),
+    ],
+)
+def test_no_output_is_written_over_another_or_over_the_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("dedup-job.toml").write_text(SMALLEST, "utf-8")
+    Path("link").symlink_to("dedup-job.toml")
+    done = CliRunner().invoke(commands, shlex.split(arguments))
+    assert isinstance(done.exception, UsageError)
+    assert str(done.exception) == message.format(tmp_path) + "; name another one"
+
+
+def test_a_device_can_take_several_outputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("dedup-job.toml").write_text(SMALLEST, "utf-8")
+    done = CliRunner().invoke(commands, ["report", "--html", "/dev/null", "--save-pairs", "/dev/null"])
+    assert "/dev/null: name a .csv" in str(done.exception)
 
 
 def test_the_settings_file_is_in_the_working_directory_or_where_a_variable_says(tmp_path: Path) -> None:

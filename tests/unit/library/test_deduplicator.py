@@ -236,9 +236,17 @@ def test_what_is_no_text_is_told_by_its_type(text: Any) -> None:
         Deduplicator().add("a", text)
 
 
+@pytest.mark.parametrize("pair", ["ab", b"ab", ("a",), ("a", LONG, None, 1), {"ab": LONG}])
+def test_what_is_no_pair_is_refused(pair: Any) -> None:
+    ours = Deduplicator()
+    with pytest.raises(TypeError, match=f"expected .key, text. or .*, not {type(pair).__name__}"):
+        ours.add_all([("kept", LONG), pair])
+    assert list(ours) == []
+
+
 def test_a_kept_key_is_refused_and_one_that_was_not_kept_may_come_again() -> None:
     ours = Deduplicator()
-    assert list(ours.add_all([("a", LONG), ("b", LONG), ("b", OTHER)])) == ["b"]
+    assert ours.add_all([("a", LONG), ("b", LONG), ("b", OTHER), ("c", OTHER)]).keys() == {"c"}
     assert list(ours) == ["a", "b"]
     with pytest.raises(ValueError, match="'b' is kept already"):
         ours.add("b", NEAR)

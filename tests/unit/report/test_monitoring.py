@@ -220,7 +220,7 @@ def test_what_is_no_address_is_refused_and_not_repeated(url: str) -> None:
 
 def test_a_metrics_file_that_cannot_be_written_is_told_before_the_run_or_after_it(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match=r"\[report\] metrics: .*/file cannot be written"):
+    with pytest.raises(ConfigError, match=r"\[report\] metrics: .*/file is a file, not a folder"):
         MonitoredRun(settings(metrics=str(tmp_path / "file" / "x.prom")))
     os.mkfifo(tmp_path / "pipe")
     for other in (tmp_path, tmp_path / "pipe"):

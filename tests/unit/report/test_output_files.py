@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from pathlib import Path
 
 import pytest
 
 from dedup_job.errors import ConfigError, StorageFull, UsageError
-from dedup_job.report.output_files import SavedReports, check_folder, replace_file, replacing
+from dedup_job.report.output_files import SavedReports, check_file, check_folder, replace_file, replacing
 
 RUNS = [f"20260101T00000{number}-abcd" for number in range(6)]
 
@@ -26,6 +27,13 @@ def test_the_newest_reports_are_kept_and_what_is_not_ours_stays(tmp_path: Path) 
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
         ["notes.json", "20260101.json", f"{RUNS[0]}.json.bak", f"{RUNS[4]}.json", f"{RUNS[5]}.json"]
     )
+
+
+def test_a_folder_with_the_name_of_a_report_keeps_no_report_from_being_deleted(tmp_path: Path) -> None:
+    (tmp_path / f"{RUNS[0]}.json").mkdir()
+    for run in RUNS[1:]:
+        SavedReports(tmp_path, 1).save(run, {})
+    assert sorted(path.stem for path in tmp_path.iterdir()) == [RUNS[0], RUNS[-1]]
 
 
 def test_of_two_runs_of_one_second_the_report_that_was_written_last_is_kept(tmp_path: Path) -> None:
@@ -74,9 +82,38 @@ def test_a_device_and_a_pipe_are_written_themselves(tmp_path: Path) -> None:
         with replacing(special) as written:
             assert written == special
     with replacing(tmp_path / "new") as written:
-        assert (written.parent, written.exists()) == (tmp_path, False)
+        assert (written.parent, (tmp_path / "new").exists()) == (tmp_path, False)
         written.write_text("new")
     assert (tmp_path / "new").read_text() == "new"
+
+
+def test_a_replaced_file_keeps_its_mode_and_a_link_stays_a_link(tmp_path: Path) -> None:
+    file, link = tmp_path / "file", tmp_path / "link"
+    file.touch()
+    link.symlink_to(file)
+    for mode in (0o600, 0o664):
+        file.chmod(mode)
+        replace_file(link, f"of mode {mode:o}")
+        assert (link.readlink(), file.read_text()) == (file, f"of mode {mode:o}")
+        assert stat.S_IMODE(file.stat().st_mode) == mode
+    assert sorted(tmp_path.iterdir()) == [file, link]
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("", "Is a directory"), ("a" * 250, "File name too long"), ("no/file", "No such file")]
+)
+def test_a_file_that_cannot_be_written_is_refused_before_the_work(
+    tmp_path: Path, name: str, why: str
+) -> None:
+    with pytest.raises(UsageError, match=f"--html .*{name}: {why}"):
+        check_file(tmp_path / name, "--html")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_a_file_is_named_so(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=r"--output: .*/file is a file, not a folder"):
+        check_folder(tmp_path / "file", "--output", UsageError)
 
 
 def test_of_two_writers_at_once_each_has_a_file_of_its_own(tmp_path: Path) -> None:
