@@ -253,7 +253,8 @@ def _check_ledger(pair: Pair, head: Head) -> None:
     check_keeps_dropped(head, "promote")
     if head.pending is not None:
         raise StateError(f"a killed run has left a plan; finish it first: {command_line('run')}")
-    if head.sweep is not None:
+    # An undo or a restore may have brought all of them back.
+    if head.sweep is not None and pair.records(head.sweep.archive).estimated_count():
         raise UsageError(
             f"sweep has moved dropped records to {head.sweep.archive}, so the source has no duplicates, and "
             "the target need not take its place"

@@ -230,6 +230,24 @@ def test_what_was_swept_since_comes_back_before_a_promotion_is_taken_back(
     assert console("verify")["differences"] == {}
 
 
+def test_what_was_swept_and_has_come_back_stands_in_no_promotions_way(
+    decided: Job, console: Callable[..., Any]
+) -> None:
+    (run,) = decided.ledger("runs").find()
+    console("sweep", "--archive", "pages_archive", "--yes")
+    console("undo", run["_id"], "--yes")
+    decided.decide("backfill")
+
+    promoted(decided)
+
+    decided.config_file()
+    assert console("verify")["differences"] == {}
+    decided.source.insert_one({"_id": 2000, **_text(decided)})
+    decided.decide("run")
+    assert console("sweep", "--yes")["moved"] == 1
+    assert console("verify")["differences"] == {}
+
+
 def test_a_swept_record_that_no_undo_brings_back_is_moved_by_hand_before_a_promotion_is_taken_back(
     decided: Job, console: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
