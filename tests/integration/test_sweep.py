@@ -289,7 +289,12 @@ def test_a_dropped_archive_is_replaced_only_if_a_person_says_so(decided: Job) ->
     assert answer(decided, "changes")["vanished"]["dropped"] == lost
 
 
-def test_an_archive_that_is_lost_in_an_undo_is_replaced_and_the_undo_goes_on(decided: Job) -> None:
+def test_an_archive_that_is_lost_in_an_undo_is_replaced_and_the_undo_goes_on(
+    decided: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The removal of the killed undo may arrive for that long, and a command that comes after it waits.
+    monkeypatch.setattr(move_to_archive_and_back, "BEGIN_SECONDS", 1)
+    monkeypatch.setattr(move_to_archive_and_back, "REMOVAL_SECONDS", 1)
     sweep(decided)
     decided.source.insert_many(number_records(made_up_records()[:30], 2000))
     run = decided.decide("run").run
