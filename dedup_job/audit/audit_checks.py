@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dedup_job.audit.audit_context import AuditSession, hash_records
+from dedup_job.audit.audit_database import RESTORED
 from dedup_job.ledger.apply_plan import is_as_judged
 from dedup_job.ledger.plan_format import counts_key
 from dedup_job.mongo.ids import extended
@@ -14,7 +15,6 @@ from dedup_job.pipeline.command_context import Context
 from dedup_job.records import REFERENCE
 from dedup_job.report.verify_result import AuditDifference
 
-RESTORED = 4
 RESTORE = (
     f"""UPDATE decided SET action = {RESTORED}, hash = (SELECT hash FROM restored r WHERE r.id = decided.id)
         WHERE action = 1 AND id IN (SELECT id FROM restored)""",
@@ -173,6 +173,13 @@ RECORDS = (
         "returned",
         "a record that had vanished, and is in the source or the archive again: dedup-job sync decides it",
         "SELECT id FROM returned",
+        of_sample=False,
+    ),
+    Check(
+        "kept_in_archive",
+        "a kept record that only the archive has, as after an older source and archive were put back: "
+        "dedup-job sync moves it to the source",
+        "SELECT id FROM kept_in_archive",
         of_sample=False,
     ),
     Check(

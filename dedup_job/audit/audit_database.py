@@ -59,6 +59,8 @@ def as_id(key: bytes) -> bytes:
 APPLICATION = 0x64656475
 SETTINGS = (f"cache_size = -{64 << 10}", "locking_mode = EXCLUSIVE", "synchronous = NORMAL")
 INSERTED = (Action.UNIQUE, Action.UNCHECKED)
+# The action of a dropped record that a person restored; plans have no such action.
+RESTORED = 4
 # An unnamed file is never resumed, so it needs no journal.
 NAMELESS = ("journal_mode = OFF",)
 TABLES = """
@@ -80,6 +82,7 @@ CREATE TABLE undecided (id BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE waiting (id BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE returned (id BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE undecided_in_archive (id BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE kept_in_archive (id BLOB PRIMARY KEY) WITHOUT ROWID;
 """
 
 
@@ -264,6 +267,16 @@ class AuditDatabase:
         """Add the given ids whose record had vanished from the source by the last decision on it."""
         has_vanished = f"action = {VANISHED.action:d} AND reason = '{VANISHED.reason}'"
         self._enter_if("returned", ids, f"EXISTS (SELECT 1 FROM decided WHERE id = ?1 AND {has_vanished})")
+
+    def enter_kept(self, table: str, ids: Iterable[bytes]) -> None:
+        """Add the given ids whose record of the source was kept, also if a person restored it."""
+        is_kept = f"action IN ({Action.UNIQUE:d}, {Action.UNCHECKED:d}, {RESTORED})"
+        self._enter_if(table, ids, f"EXISTS (SELECT 1 FROM decided WHERE id = ?1 AND times AND {is_kept})")
+
+    def remove(self, table: str, ids: Iterable[bytes]) -> None:
+        """Remove the rows with these ids."""
+        with self.page():
+            self._file.executemany(f"DELETE FROM {table} WHERE id = ?", ((as_key(each),) for each in ids))
 
     def _enter_if(self, table: str, ids: Iterable[bytes], condition: str) -> None:
         """Add the given ids for which a condition on `?1` is true."""

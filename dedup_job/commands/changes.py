@@ -31,11 +31,13 @@ class Comparison:
         records: Number of compared records.
         vanished: Records that are no longer in the source.
         changed: Records that changed; None if only ids are compared.
+        kept_in_archive: Number of kept records that only the archive has.
     """
 
     records: int = 0
     vanished: AffectedRecords = field(default_factory=AffectedRecords)
     changed: AffectedRecords | None = None
+    kept_in_archive: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +47,9 @@ class OutdatedRows:
     Attributes:
         changed: Rows whose record changed; empty if only ids are compared.
         vanished: Rows whose record is no longer in the source.
-        overrides: Records of the plan that a person restored, by id; empty if only ids are compared.
+        overrides: Records of the plan that a person restored, by id; may be empty if only ids are compared.
         away: Ids of records that are not in the source, and of which nothing is in the target.
-        misplaced: Ids of kept records that only the archive has, after an older source and archive were put
+        kept_in_archive: Ids of kept records that only the archive has: an older source and archive were put
             back.
     """
 
@@ -55,7 +57,7 @@ class OutdatedRows:
     vanished: Sequence[int]
     overrides: Mapping[bytes, Override]
     away: Collection[bytes] = ()
-    misplaced: Collection[bytes] = ()
+    kept_in_archive: Collection[bytes] = ()
 
 
 def changes(context: Context, content: bool, advance: Advance) -> ChangesResult:
@@ -90,6 +92,7 @@ def changes(context: Context, content: bool, advance: Advance) -> ChangesResult:
         missed,
         compared.changed,
         compared.vanished,
+        compared.kept_in_archive,
         undecided_in_archive,
         seconds,
         context.target.holds_copies,
@@ -109,7 +112,7 @@ def compare_plans(
     A record that is in the archive counts as if it were in the source.  Plans of adopted and reference
     records are left out: these never were in the source.
     """
-    needs_overrides = head.promotion is not None or compared.changed is not None
+    needs_overrides = compared.changed is not None or head.promotion is not None or archive is not None
     overridden = IdSet.of(reader.overridden_ids()) if needs_overrides else IdSet()
     for stored in reader.plans(head):
         if stored.mode in OUTSIDE_SOURCE:
@@ -131,10 +134,11 @@ def compare_plans(
         away = _ids_away(plan, gone, overrides, head.is_before_promotion(stored.id))
         changed = _rows_changed(plan, current, copies(overrides))
         gone -= away
-        misplaced = _ids_kept(plan, overrides) & archived.keys() if archived else ()
+        kept_in_archive = _ids_kept(plan, overrides) & archived.keys() if archived else ()
         vanished = [row for row, raw_id in enumerate(plan.ids) if raw_id in gone]
-        rows = OutdatedRows(list(changed), vanished, overrides, away, misplaced)
+        rows = OutdatedRows(list(changed), vanished, overrides, away, kept_in_archive)
         compared.records += len(plan)
+        compared.kept_in_archive += len(kept_in_archive)
         compared.vanished.add(_ids_and_actions(plan, rows.vanished))
         if compared.changed is not None:
             compared.changed.add(_ids_and_actions(plan, rows.changed, restored=overrides))

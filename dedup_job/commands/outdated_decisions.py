@@ -50,18 +50,18 @@ class OutdatedDecisions:
         again: Records to decide again: the text changed, the record vanished, its keeper did, the target
             refused it and may accept it now, or the job failed on it.
         renewed: Rows to update, by plan: the record changed, and its text did not.
-        misplaced: Ids of kept records that must come back to the source: only the archive has them.
+        kept_in_archive: Ids of kept records that must come back to the source: only the archive has them.
         due: The numbers of records, by kind.
     """
 
     fence: int | None
     again: EarlierDecisions = field(default_factory=EarlierDecisions)
     renewed: dict[PlanId, npt.NDArray[np.uint32]] = field(default_factory=dict)
-    misplaced: IdList = field(default_factory=IdList)
+    kept_in_archive: IdList = field(default_factory=IdList)
     due: OutdatedCounts = field(default_factory=OutdatedCounts)
 
     def __bool__(self) -> bool:
-        return bool(self.again or self.renewed or self.misplaced)
+        return bool(self.again or self.renewed or self.kept_in_archive)
 
     @property
     def in_order(self) -> tuple[Iterator[list[bytes]], Iterator[list[bytes]]]:
@@ -181,7 +181,7 @@ class OutdatedScan:
             for row in sorted(gone | handed_on | refused | failed)
         }
         outdated.again.add(earlier, moved)
-        outdated.misplaced.extend(overtaken.misplaced)
+        outdated.kept_in_archive.extend(overtaken.kept_in_archive)
         if renewed := sorted(same - handed_on):
             outdated.renewed[stored.id] = np.array(renewed, np.uint32)
         due, copied = outdated.due, sum(earlier[plan.ids[row]].copy is not None for row in vanished)
@@ -191,7 +191,7 @@ class OutdatedScan:
         due.refused += len(refused)
         due.failed += len(failed)
         due.occupied += len(occupied)
-        due.misplaced += len(overtaken.misplaced)
+        due.kept_in_archive += len(overtaken.kept_in_archive)
         due.kept += copied
         due.others += len(vanished) - copied
 

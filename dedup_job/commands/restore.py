@@ -24,9 +24,12 @@ from dedup_job.mongo.mark_field import Marks
 from dedup_job.mongo.target import Target
 from dedup_job.pasteable_command import command_line
 from dedup_job.pipeline.command_context import Context
-from dedup_job.records import VANISHED, digest
+from dedup_job.records import VANISHED, chunked, digest
 from dedup_job.report.progress import Advance
 from dedup_job.report.undo_and_restore_results import NotRestored, RestoreResult
+
+# Records that are written together; ids of 64 KiB each fit into one command.
+RECORDS_AT_ONCE = 100
 
 
 def restore(
@@ -68,9 +71,7 @@ def restore(
         named = [record for record in found.values() if record is not None]
         dropped = [record for record in named if record.raw]
         not_restored += [
-            NotRestored(extended(id_of_row(record.row)), None, VANISHED.reason)
-            for record in named
-            if not record.raw
+            NotRestored(extended(record.id), None, VANISHED.reason) for record in named if not record.raw
         ]
         advance(len(not_restored))
         differing = set(ids_changed_since(ledger, dropped))
@@ -79,13 +80,11 @@ def restore(
             archive.check_rights()
             moves = ArchiveMoves.begin(ledger, archive, "archive")
         restored = list[bytes]()
-        for record in dropped:
-            raw_id = id_of_row(record.row)
-            if refusal := restore_record(ledger, record, why, context.target, context.marks, moves):
-                not_restored.append(NotRestored(extended(raw_id), *refusal))
-            else:
-                restored.append(raw_id)
-            advance(1)
+        for some in chunked(dropped, RECORDS_AT_ONCE):
+            refused = restore_records(ledger, some, why, context.target, context.marks, moves)
+            not_restored += [NotRestored(extended(raw_id), *refusal) for raw_id, refusal in refused.items()]
+            restored += [record.id for record in some if record.id not in refused]
+            advance(len(some))
         if moves is not None:
             moves.note()
         changed = [raw_id for raw_id in restored if raw_id in differing]
@@ -99,7 +98,7 @@ def restore(
             has_copies,
             former_source=f"{context.settings.source.database}.{former.kept_as}" if former else None,
         )
-        ledger.close({**result.as_json(), "exit_code": result.exit_code})
+        ledger.close({**result.as_row(), "exit_code": result.exit_code})
     return result
 
 
@@ -205,6 +204,11 @@ class DroppedRecord:
     is_in_source: bool = True
     is_archived: bool = False
 
+    @property
+    def id(self) -> bytes:
+        """Its raw id."""
+        return id_of_row(self.row)
+
 
 def ids_changed_since(reader: LedgerReader, records: Iterable[DroppedRecord]) -> list[bytes]:
     """Return the raw ids of the records that differ from the version that was judged."""
@@ -212,7 +216,7 @@ def ids_changed_since(reader: LedgerReader, records: Iterable[DroppedRecord]) ->
     for record in records:
         about = decode(record.row, SHOWABLE)
         of_plan = by_plan.setdefault((about["run"], about["at"]), {})
-        of_plan[id_of_row(record.row)] = digest(record.raw)
+        of_plan[record.id] = digest(record.raw)
     judged = {
         (raw_id, hashed.tobytes())
         for run, at in by_plan
@@ -223,47 +227,53 @@ def ids_changed_since(reader: LedgerReader, records: Iterable[DroppedRecord]) ->
     return [raw_id for raw_id, hashed in now if (raw_id, hashed) not in judged]
 
 
-def restore_record(
+def restore_records(
     ledger: Ledger,
-    record: DroppedRecord,
+    records: Sequence[DroppedRecord],
     why: str,
     target: Target,
     marks: Marks,
     moves: ArchiveMoves | None = None,
-) -> tuple[str, str] | None:
-    """Insert a dropped record into the target, and store that a person decided so.
+) -> dict[bytes, tuple[str, str]]:
+    """Insert dropped records into the target, and store that a person decided so.
 
     Args:
         ledger: The ledger, with the lease.
-        record: The record.
+        records: The records.
         why: The person's reason; may be empty.
-        target: Where it is inserted.
-        marks: Takes its mark away, if the source is marked.
-        moves: Brings it back from the archive, if it is there.
+        target: Where they are inserted.
+        marks: Takes their marks away, if the source is marked.
+        moves: Brings them back from the archive, if they are there.
 
     Returns:
-        None; if the record is refused and stays dropped, the collection that refused it ("target", or
-        "source" for a record from the archive), and the reason.
+        For each record that is refused and stays dropped, by id: the collection that refused it ("target",
+        or "source" for a record from the archive), and the reason.
 
     Raises:
         StateError: If source or target were replaced.
     """
     ledger.check_places()
-    override = Override.keep(record.row, record.raw, why, datetime.now(UTC))
-    ledger.rows.put("overrides", [override.row])
-    refused, place = dict[Any, str](), "source"
-    if moves is not None and record.is_archived:
-        refused = moves.bring_back([id_of_row(record.row)])
-    if not refused or record.is_in_source:
-        refused, place = target.insert([record.raw]), "target"
-    # If the target was replaced, the record may be nowhere.
+    now = datetime.now(UTC)
+    ledger.rows.put("overrides", [Override.keep(each.row, each.raw, why, now).row for each in records])
+    archived = [each.id for each in records if each.is_archived] if moves is not None else []
+    not_moved = moves.bring_back(archived) if moves is not None and archived else {}
+    refused = {raw_id: ("source", reason) for raw_id, reason in not_moved.items()}
+    # The source may have a record of its own with the id.
+    there = [each for each in records if each.id not in refused or each.is_in_source]
+    by_target = target.insert([each.raw for each in there])
+    for place, each in enumerate(there):
+        refused.pop(each.id, None)
+        if place in by_target:
+            refused[each.id] = ("target", by_target[place])
+    # If the target was replaced, the records may be nowhere.
     ledger.check_places()
-    if not refused and ledger.current_head.mark is not None:
-        marks.clear([id_of_row(record.row)])
-    outdated = "overrides" if refused else "dropped"
-    ledger.collection(outdated).delete_many(selector([id_of(record.row)]))
-    if not refused:
-        return None
+    done = [each for each in records if each.id not in refused]
+    stay = [each for each in records if each.id in refused]
+    if ledger.current_head.mark is not None:
+        marks.clear([each.id for each in done])
+    for outdated, some in (("overrides", stay), ("dropped", done)):
+        if some:
+            ledger.collection(outdated).delete_many(selector([id_of(each.row) for each in some]))
     # A record that was restored before has no row in `dropped`.
-    ledger.rows.put("dropped", [record.row])
-    return place, next(iter(refused.values()))
+    ledger.rows.put("dropped", [each.row for each in stay])
+    return refused

@@ -238,7 +238,9 @@ class _Backfill:
             )
             ledger.store_scan(*_times_of_reading(records), is_complete)
             # A later backfill does not reuse these stages.
-            ledger.swap({"pending": None}, {"stages": {"snapshot": work.snapshot, "is_done": True}})
+            ledger.swap(
+                {"pending": None}, {"stages": {**(ledger.current_head.stages or {}), "is_done": True}}
+            )
             report = RunSummary(
                 run.name,
                 BACKFILL,
@@ -275,8 +277,11 @@ class _Backfill:
                 "are not in the folder [engine] work; finish it with --engine local"
             )
         work = Work(self.spark, self.folder, secrets.token_hex(8), inputs, ledger.check_held)
-        ledger.swap({"pending": None}, {"stages": {"snapshot": work.snapshot, "is_done": False}})
-        if former is not None:
+        # In a copy of a ledger, the former stages are those of the original, which may still need them.
+        is_own = head.stages is not None and head.stages["collection"] == inputs["collection"]
+        stages = {"snapshot": work.snapshot, "collection": inputs["collection"], "is_done": False}
+        ledger.swap({"pending": None}, {"stages": stages})
+        if former is not None and is_own:
             former.remove()
         table, notes = self._read_source(frozenset(chain.from_iterable(ledger.overridden_ids())))
         return work, work.make("records", lambda: table, {**notes, "undone": undone})

@@ -166,7 +166,7 @@ def update(
             raise LeaseHeld("another command changed this target during the comparison; sync again")
         ledger.check_rights(context.target)
         outdated = found.outdated
-        bring_back(context, ledger, chain(outdated.again.absent(), outdated.misplaced.pages(PAGE)))
+        bring_back(context, ledger, chain(outdated.again.absent(), outdated.kept_in_archive.pages(PAGE)))
         failures = FailureGuard(
             context.settings.limits.max_failed_share, WarningList() if consent.allow else stop_run
         )
@@ -193,7 +193,7 @@ def update(
             renewed,
             counts,
             updating.removed,
-            outdated.due.misplaced,
+            outdated.due.kept_in_archive,
             seconds,
             updating.stay,
             has_copies=context.target.holds_copies,

@@ -35,6 +35,7 @@ VANISHED_IDS_WITHOUT_COPIES = {
 MISSED_NOTE = "older than a run looks back; sync decides them, or the next full scan"
 ARCHIVED_NOTE = "only in the archive, and never decided: copy it into the source, then sync and sweep"
 
+KEPT_IN_ARCHIVE_NOTE = "kept, and only in the archive: sync moves them to the source"
 BROUGHT_BACK_NOTE = "kept, and only in the archive: moved to the source"
 
 
@@ -49,6 +50,7 @@ class ChangesResult:
         missed: Number of undecided records with older ids, which a run reads only in a full scan.
         changed: Records that differ from their decided version; None if contents were not compared.
         vanished: Decided records that are no longer in the source, and were not refused.
+        kept_in_archive: Number of kept records that are only in the archive of `sweep`.
         undecided_in_archive: Number of records that are only in the archive of `sweep`, and never decided.
         seconds: How long it took.
         has_copies: Whether kept records were copied to a target.
@@ -60,6 +62,7 @@ class ChangesResult:
     missed: int
     changed: AffectedRecords | None
     vanished: AffectedRecords
+    kept_in_archive: int
     undecided_in_archive: int
     seconds: float
     has_copies: bool = True
@@ -73,6 +76,7 @@ class ChangesResult:
             "missed": self.missed,
             "changed": None if self.changed is None else self.changed.as_json(),
             "vanished": self.vanished.as_json(),
+            "kept_in_archive": self.kept_in_archive,
             "undecided_in_archive": self.undecided_in_archive,
             "seconds": round(self.seconds, 3),
         }
@@ -98,10 +102,12 @@ class ChangesResult:
         else:
             lines += self.changed.lines("changed", changed_ids)
         lines += self.vanished.lines("vanished", vanished_ids)
+        if self.kept_in_archive:
+            lines.append(count_row("archived", self.kept_in_archive, KEPT_IN_ARCHIVE_NOTE, width=10))
         if self.undecided_in_archive:
             lines.append(count_row("archived", self.undecided_in_archive, ARCHIVED_NOTE, width=10))
         affected = (self.vanished, *([self.changed] if self.changed else ()))
-        if self.missed or any(records.counts for records in affected):
+        if self.missed or self.kept_in_archive or any(records.counts for records in affected):
             lines.append(f"  to bring the {outdated} up to date: {command_line('sync')}")
         return "\n".join([*lines, f"  {self.seconds:,.1f} s"])
 
@@ -119,7 +125,7 @@ class OutdatedCounts:
         kept: Vanished records that are in the target.
         others: Vanished records that are not in the target.
         occupied: Refused records that stay refused: the target still has another record with the `_id`.
-        misplaced: Kept records that only the archive of `sweep` has; they are moved back to the source.
+        kept_in_archive: Kept records that only the archive of `sweep` has; they are moved back to the source.
         undecided: Records that are new, or that runs missed.
         undecided_in_archive: Records that are only in the archive of `sweep`, and never decided.
     """
@@ -132,7 +138,7 @@ class OutdatedCounts:
     kept: int = 0
     others: int = 0
     occupied: int = 0
-    misplaced: int = 0
+    kept_in_archive: int = 0
     undecided: int = 0
     undecided_in_archive: int = 0
 
@@ -140,7 +146,7 @@ class OutdatedCounts:
     def to_process(self) -> int:
         """The number of records that a sync decides, replaces or removes."""
         again = self.changed + self.handed_on + self.refused + self.failed
-        return self.renewed + again + self.kept + self.others + self.misplaced + self.undecided
+        return self.renewed + again + self.kept + self.others + self.kept_in_archive + self.undecided
 
     def as_json(self) -> dict[str, Any]:
         """Return the numbers as JSON values."""
@@ -154,7 +160,7 @@ class OutdatedCounts:
             },
             "take_out": {"kept": self.kept, "not_kept": self.others},
             "still_refused": self.occupied,
-            "bring_back": self.misplaced,
+            "bring_back": self.kept_in_archive,
             "undecided": self.undecided,
             "undecided_in_archive": self.undecided_in_archive,
         }
@@ -191,8 +197,8 @@ class OutdatedCounts:
             *vanished,
             ("decided", self.undecided, "new, or missed by runs"),
         ]
-        if self.misplaced:
-            rows.append(("brought back", self.misplaced, BROUGHT_BACK_NOTE))
+        if self.kept_in_archive:
+            rows.append(("brought back", self.kept_in_archive, BROUGHT_BACK_NOTE))
         if self.undecided_in_archive:
             rows.append(("archived", self.undecided_in_archive, ARCHIVED_NOTE))
         lines = [title, *(count_row(*row, width=16) for row in rows), *notes]

@@ -204,21 +204,32 @@ class RestoreResult:
             "not_restored": [each._asdict() for each in self.not_restored],
         }
 
+    def as_row(self) -> dict[str, Any]:
+        """Return the result for the ledger: the ids themselves may be too many for one document."""
+        return {
+            "run": self.run,
+            "mode": "restore",
+            "asked": self.asked,
+            "restored": len(self.ids),
+            "changed": len(self.changed),
+            "not_restored": len(self.not_restored),
+        }
+
     def as_text(self) -> str:
         """Return the result as text."""
         note = ", in the source's present version, which differs from the dropped one"
         again, already = (
             ("in the target again", "in the target") if self.has_copies else ("no longer dropped", "kept")
         )
-        lines = [
-            f"{format_id(shown_id)} is {again}{note if shown_id in self.changed else ''}"
-            for shown_id in self.ids
-        ]
+        changed = set(map(format_id, self.changed))
+        shown_ids = map(format_id, self.ids)
+        lines = [f"{shown_id} is {again}{note if shown_id in changed else ''}" for shown_id in shown_ids]
         before = self.asked - len(self.ids) - len(self.not_restored)
         if before:
             lines.append(f"already {already}: {before:,} of {self.asked:,} named records")
         missing = [each for each in self.not_restored if each.reason == VANISHED.reason]
-        others = [each for each in self.not_restored if each.refused_by is None and each not in missing]
+        not_refused = [each for each in self.not_restored if each.refused_by is None]
+        others = [each for each in not_refused if each.reason != VANISHED.reason]
         lines += [f"{format_id(each.id)} was not dropped: it is {each.reason}" for each in others]
         lines += [f"{format_id(each.id)} cannot be restored: the source no longer has it" for each in missing]
         if missing and self.former_source:

@@ -14,6 +14,7 @@ from dedup_job import config
 from dedup_job.commands import verify
 from dedup_job.errors import ConfigError, LeaseHeld, UsageError
 from dedup_job.pipeline.command_context import Context
+from dedup_job.records import chunked
 from dedup_job.report.undo_and_restore_results import RestoreResult
 from tests.support.job import RAW, Job
 from tests.support.kill_in_process import commands_of, killed
@@ -334,6 +335,29 @@ def test_a_record_that_the_target_refuses_stays_dropped_and_the_others_come_back
     differences(job, [])
     told = json.loads(job.command("restore", "2", "5", "--json").stdout)
     assert told["not_restored"] == [{"id": 2, "refused_by": "target", "reason": "validator"}]
+
+
+@pytest.mark.parametrize("is_vanished", [False, True])
+def test_a_list_of_ids_that_no_document_could_hold_is_restored_and_reported(
+    job: Job, is_vanished: bool
+) -> None:
+    ids = [f"{number:04d}{'k' * 64_000}" for number in range(300)]
+    job.set("limits", max_drop_share=1)
+    for some in chunked(ids, 100):
+        job.source.insert_many({"_id": one, "text": TEXT} for one in some)
+    job.decide("backfill")
+    if is_vanished:
+        job.source.delete_many({"_id": {"$gte": "0001"}})
+
+    restored = restore(job, *ids[1:])
+
+    there, lost = (0, 299) if is_vanished else (299, 0)
+    assert (len(restored.ids), len(restored.not_restored)) == (there, lost)
+    assert restored.exit_code == (3 if is_vanished else 0)
+    assert job.target.count_documents({}) == 1 + there
+    row = job.ledger("runs").find_one({"mode": "restore"})
+    assert (row["restored"], row["not_restored"], row["exit_code"]) == (there, lost, restored.exit_code)
+    differences(job, [])
 
 
 def test_a_record_whose_id_a_foreign_one_has_stays_dropped(job: Job) -> None:

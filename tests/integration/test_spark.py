@@ -22,6 +22,7 @@ from dedup_job import config
 from dedup_job.commands import spark_backfill
 from dedup_job.config import EngineSettings
 from dedup_job.errors import ConfigError, GuardStop, LeaseHeld, StorageFull, Unreachable
+from dedup_job.ledger.settings_fit_ledger import Consent
 from dedup_job.pipeline.command_context import Context
 from dedup_job.pipeline.guards import FIRST_RECORDS
 from dedup_job.report.run_summary import RunSummary
@@ -85,12 +86,13 @@ def on_spark(
     partitions: int = 2,
     observe: Callable[[Any], None] = lambda plan: None,
     work: Path | None = None,
+    consent: Consent = Consent(),
 ) -> RunSummary:
     """Let a backfill be decided on two cores of this machine."""
     folder = str(work or job.folder / f"work-{job.database.name}")
     job.set("engine", kind="spark", master="local[2]", work=folder, partitions=partitions)
     with Context(config.check_settings(job.tables, "test")) as context:
-        return spark_backfill.decide(context, observe)
+        return spark_backfill.decide(context, observe, consent)
 
 
 def plans(job: Job) -> list[dict[str, Any]]:
@@ -624,6 +626,37 @@ def test_a_backfill_that_wakes_without_the_lease_decides_nothing(
         on_spark(job)
     assert not list(Path(job.tables["engine"]["work"]).glob("pairs-*.manifest"))
     assert job.target.count_documents({}) == 0
+
+
+@pytest.mark.long
+def test_a_copy_of_a_ledger_deletes_no_stage_of_the_original(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dedup_job.spark.stage_files import Work
+
+    records = [{"_id": n, "text": f"text number {n // 2} of a small source"} for n in range(40)]
+    job.source.insert_many(records)
+    make = Work.make
+
+    def stopped(self: Work, name: str, *rest: Any) -> Any:
+        if name == "pairs":
+            raise KeyboardInterrupt
+        return make(self, name, *rest)
+
+    monkeypatch.setattr(Work, "make", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        on_spark(job)
+    monkeypatch.undo()
+    stages = {path.name for path in Path(job.tables["engine"]["work"]).iterdir()}
+    assert any(name.startswith("records-") for name in stages)
+    # A restored dump has another UUID.
+    job.source.drop()
+    job.source.insert_many(records)
+
+    done = on_spark(job, consent=Consent(moved=True))
+
+    assert done.counts.read == 40
+    assert stages < {path.name for path in Path(job.tables["engine"]["work"]).iterdir()}
 
 
 def flip(whole: bytes, place: int) -> bytes:

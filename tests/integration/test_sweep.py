@@ -373,6 +373,10 @@ def test_kept_records_that_only_an_older_archive_has_come_back_to_the_source(
         decided.database[name].delete_many({})
         decided.database[name].insert_many(contents)
 
+    verified = answer(decided, "verify", code=65)["differences"]
+    assert verified["kept_in_archive"]["count"] == len(heirs)
+    assert answer(decided, "changes")["kept_in_archive"] == len(heirs)
+    assert f"{len(heirs)}  kept, and only in the archive: sync" in decided.command("changes").stdout
     assert answer(decided, "sync", "--dry-run")["bring_back"] == len(heirs)
     assert answer(decided, "sync", "--yes")["updated"]["brought_back"] == len(heirs)
 

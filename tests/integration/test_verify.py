@@ -296,6 +296,15 @@ def the_archive_has_a_record_that_no_plan_decided(job: Job) -> None:
     job.database[ARCHIVE].insert_one({"_id": "stranger"})
 
 
+def the_archive_alone_has_a_kept_and_a_restored_record(job: Job) -> None:
+    sweep(job)
+    row = job.ledger("dropped").find_one({})
+    assert row is not None
+    restore(job, row["_id"])
+    for raw_id in (row["_id"], row["keeper"]):
+        job.database[ARCHIVE].insert_one(job.source.find_one_and_delete({"_id": raw_id}))
+
+
 def a_restore_is_forgotten(job: Job) -> None:
     row = job.ledger("dropped").find_one({})
     assert row is not None
@@ -388,6 +397,7 @@ DIFFERENCES = [
     (a_record_is_inserted_behind_the_watermark, {"undecided"}),
     (a_record_that_had_vanished_is_back, {"returned"}),
     (the_archive_has_a_record_that_no_plan_decided, {"undecided_in_archive"}),
+    (the_archive_alone_has_a_kept_and_a_restored_record, {"kept_in_archive"}),
     (the_counters_are_wrong, {"counters"}),
     (the_watermark_is_wrong, {"watermark"}),
     (a_plan_is_lost, {"plan_missing"}),
