@@ -268,10 +268,10 @@ class AuditDatabase:
         has_vanished = f"action = {VANISHED.action:d} AND reason = '{VANISHED.reason}'"
         self._enter_if("returned", ids, f"EXISTS (SELECT 1 FROM decided WHERE id = ?1 AND {has_vanished})")
 
-    def enter_kept(self, table: str, ids: Iterable[bytes]) -> None:
+    def enter_kept_in_archive(self, ids: Iterable[bytes]) -> None:
         """Add the given ids whose record of the source was kept, also if a person restored it."""
-        is_kept = f"action IN ({Action.UNIQUE:d}, {Action.UNCHECKED:d}, {RESTORED})"
-        self._enter_if(table, ids, f"EXISTS (SELECT 1 FROM decided WHERE id = ?1 AND times AND {is_kept})")
+        is_kept = f"times AND action IN {(*map(int, INSERTED), RESTORED)}"
+        self._enter_if("kept_in_archive", ids, f"EXISTS (SELECT 1 FROM decided WHERE id = ?1 AND {is_kept})")
 
     def remove(self, table: str, ids: Iterable[bytes]) -> None:
         """Remove the rows with these ids."""

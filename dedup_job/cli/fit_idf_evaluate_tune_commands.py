@@ -79,8 +79,8 @@ def evaluate(config: Path, labels: Path, at: float, **options: Any) -> int:
 
     A pair is two ids, written as for `compare`, and a label: 1 or 0, same or different, true or false, or a
     similarity.  All lines of a file have the form of its first line: separated by tabs, separated by commas,
-    or a JSON object with "id1", "id2" and "label".  Lines that repeat a pair count once, and
-    must not label it differently.
+    or a JSON object with "id1", "id2" and "label".  If several lines name one pair, it counts once;
+    their labels must be the same.
 
     \b
     Example:

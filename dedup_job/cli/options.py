@@ -195,9 +195,11 @@ def prepare_settings(
 
 def _check_differ(files: Mapping[str, Path | None]) -> None:
     """Raise UsageError if two options name one file; a device such as /dev/null can take several outputs."""
+    from dedup_job.report.output_files import is_special
+
     names = dict[Path, str]()
     for name, file in files.items():
-        if file is None or (file.exists() and not file.is_file()):
+        if file is None or is_special(file):
             continue
         earlier = names.setdefault(file.resolve(), name)
         if earlier != name:

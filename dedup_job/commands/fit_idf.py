@@ -54,9 +54,9 @@ def fit_idf(
             texts += count
             frequencies += terms
             advance(count)
-    table = compute_idf(frequencies, texts, min_df)
     if not frequencies:
         raise ConfigError(f"{context.source_name} has no text with a term; check [source] fields and filter")
+    table = compute_idf(frequencies, texts, min_df)
     if not table:
         raise ConfigError(f"no term is in {min_df} texts of {context.source_name}; lower --min-df")
     content = format_idf(table, texts)

@@ -255,7 +255,7 @@ def restore_records(
     ledger.check_places()
     now = datetime.now(UTC)
     ledger.rows.put("overrides", [Override.keep(each.row, each.raw, why, now).row for each in records])
-    archived = [each.id for each in records if each.is_archived] if moves is not None else []
+    archived = [each.id for each in records if each.is_archived]
     not_moved = moves.bring_back(archived) if moves is not None and archived else {}
     refused = {raw_id: ("source", reason) for raw_id, reason in not_moved.items()}
     # The source may have a record of its own with the id.

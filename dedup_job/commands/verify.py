@@ -150,7 +150,7 @@ def _enter_source(audit: AuditSession) -> None:
     if archive := audit.context.archive_if_there(head):
         enter_archived = partial(_enter_archive_page, audit.book)
         _enter_pages(audit, "archive", archive.pages.ids_after, enter_archived)
-        # After a sweep was killed between its two steps, a record may be in both.
+        # A command that was killed while it brought records back may have left some in both places.
         for ids in audit.book.pages("SELECT id FROM kept_in_archive", IDS_AT_ONCE):
             audit.book.remove("kept_in_archive", source.present(ids))
 
@@ -173,7 +173,7 @@ def _enter_source_page(book: AuditDatabase, first: bytes | None, page: Sequence[
 def _enter_archive_page(book: AuditDatabase, page: Sequence[bytes]) -> None:
     """Add the ids of a page that no plan decided, and those of records that were kept or had vanished."""
     book.enter_undecided("undecided_in_archive", page)
-    book.enter_kept("kept_in_archive", page)
+    book.enter_kept_in_archive(page)
     book.enter_returned(page)
 
 

@@ -34,7 +34,6 @@ VANISHED_IDS_WITHOUT_COPIES = {
 }
 MISSED_NOTE = "older than a run looks back; sync decides them, or the next full scan"
 ARCHIVED_NOTE = "only in the archive, and never decided: copy it into the source, then sync and sweep"
-
 KEPT_IN_ARCHIVE_NOTE = "kept, and only in the archive: sync moves them to the source"
 BROUGHT_BACK_NOTE = "kept, and only in the archive: moved to the source"
 

@@ -51,6 +51,7 @@ def check_file(file: Path, what: str) -> None:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if is_special(file):
             return
+        # The name of the file that will replace it may be too long.
         with suppress(FileNotFoundError):
             _beside(file).stat()
         with tempfile.TemporaryFile(dir=file.parent):
