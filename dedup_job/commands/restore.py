@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -21,6 +21,7 @@ from dedup_job.ledger.run_history import RunId
 from dedup_job.mongo.archive import Archive
 from dedup_job.mongo.ids import SHOWABLE, extended, id_of, readings, selector, with_equals
 from dedup_job.mongo.mark_field import Marks
+from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
 from dedup_job.pasteable_command import command_line
 from dedup_job.pipeline.command_context import Context
@@ -59,41 +60,24 @@ def restore(
     head, has_copies = read_head(context), context.target.holds_copies
     # Before the ledger is opened, which adds a run.  A pending plan may yet drop one of the records.
     if head.pending is None and not any(_has_row(context, name) for name in given):
-        found, not_restored = _find_all(context, given, None)
+        found, not_restored = _find_all(context, given)
         asked = len(found) + len(not_restored)
         return RestoreResult(None, [], asked, not_restored=not_restored, has_copies=has_copies)
     this = RunId.new("restore")
     with context.open_ledger(this, undo_origin(context, head)) as ledger:
         ledger.recover(context.source, context.target)
-        archive = context.archive_of(ledger.current_head)
-        found, not_restored = _find_all(context, given, archive, advance)
+        found, not_restored = _find_all(context, given, advance)
         asked = len(found) + len(not_restored)
-        named = [record for record in found.values() if record is not None]
-        dropped = [record for record in named if record.raw]
-        not_restored += [
-            NotRestored(extended(record.id), None, VANISHED.reason) for record in named if not record.raw
-        ]
         advance(len(not_restored))
-        differing = set(ids_changed_since(ledger, dropped))
-        moves = None
-        if archive is not None and any(record.is_archived for record in dropped):
-            archive.check_rights()
-            moves = ArchiveMoves.begin(ledger, archive, "archive")
-        restored = list[bytes]()
-        for some in chunked(dropped, RECORDS_AT_ONCE):
-            refused = restore_records(ledger, some, why, context.target, context.marks, moves)
-            not_restored += [NotRestored(extended(raw_id), *refusal) for raw_id, refusal in refused.items()]
-            restored += [record.id for record in some if record.id not in refused]
-            advance(len(some))
-        if moves is not None:
-            moves.note()
-        changed = [raw_id for raw_id in restored if raw_id in differing]
+        rows = {raw_id: row for raw_id, row in found.items() if row is not None}
+        restored, refused = _restore_rows(context, ledger, rows, why, advance)
+        not_restored += [NotRestored(extended(raw_id), *refusal) for raw_id, refusal in refused.items()]
         former = ledger.current_head.promotion
         result = RestoreResult(
             this.name,
-            list(map(extended, restored)),
+            [extended(raw_id) for raw_id in rows if raw_id in restored],
             asked,
-            list(map(extended, changed)),
+            list(map(extended, ids_changed_since(ledger, rows, restored))),
             not_restored,
             has_copies,
             former_source=f"{context.settings.source.database}.{former.kept_as}" if former else None,
@@ -121,19 +105,21 @@ class NotDropped(UsageError):
 
 
 def _find_all(
-    context: Context, given: Sequence[str], archive: Archive | None, advance: Advance = lambda number: None
-) -> tuple[dict[bytes, DroppedRecord | None], list[NotRestored]]:
-    """Return the dropped records with these ids, None for those in the target, and those that never were.
+    context: Context, given: Sequence[str], advance: Advance = lambda number: None
+) -> tuple[dict[bytes, bytes | None], list[NotRestored]]:
+    """Return the raw rows of the dropped records with these ids, and the records that were never dropped.
+
+    A record that is in the target has None in place of a row.
 
     Raises:
         UsageError: If an id is unknown, or there are only records of the last kind.
     """
     # By id: a record may be named in several spellings, such as 2 and 2.0.
-    found, not_dropped = dict[bytes, DroppedRecord | None](), dict[str, NotDropped]()
+    found, not_dropped = dict[bytes, bytes | None](), dict[str, NotDropped]()
     for name in dict.fromkeys(given):
         try:
-            raw_id, record = _find_dropped(context, name, archive)
-            found[raw_id] = record
+            raw_id, row = _find_dropped(context, name)
+            found[raw_id] = row
         except NotDropped as error:
             not_dropped[str(error.about.id)] = error
         advance(1)
@@ -142,10 +128,8 @@ def _find_all(
     return found, [error.about for error in not_dropped.values()]
 
 
-def _find_dropped(
-    context: Context, given: str, archive: Archive | None
-) -> tuple[bytes, DroppedRecord | None]:
-    """Return the raw id and the dropped record with this id; None for a record that is in the target.
+def _find_dropped(context: Context, given: str) -> tuple[bytes, bytes | None]:
+    """Return the raw id and the raw row of the dropped record with this id; None if it is in the target.
 
     Raises:
         UsageError: If the record was never dropped, and is not in the target; the message quotes the ledger.
@@ -159,9 +143,7 @@ def _find_dropped(
         if present := context.target.present(expected):
             return present[0], None
         row = _former_row(context, given, overrides.values())
-    raw_id = id_of_row(row)
-    raw, archived = context.source.one(raw_id), archive and archive.records.one(raw_id)
-    return raw_id, DroppedRecord(row, raw or archived or b"", raw is not None, archived is not None)
+    return id_of_row(row), row
 
 
 def _former_row(context: Context, given: str, overrides: Iterable[Override]) -> bytes:
@@ -194,15 +176,15 @@ class DroppedRecord:
 
     Attributes:
         row: Its raw row in `dropped`.
-        raw: The raw record in the source, or else in the archive; empty if neither has it.
+        raw: The raw record in the source, or else in the archive.
         is_in_source: Whether it is in the source.
         is_archived: Whether the archive has a record with its id.
     """
 
     row: bytes
     raw: bytes
-    is_in_source: bool = True
-    is_archived: bool = False
+    is_in_source: bool
+    is_archived: bool
 
     @property
     def id(self) -> bytes:
@@ -210,21 +192,78 @@ class DroppedRecord:
         return id_of_row(self.row)
 
 
-def ids_changed_since(reader: LedgerReader, records: Iterable[DroppedRecord]) -> list[bytes]:
-    """Return the raw ids of the records that differ from the version that was judged."""
-    by_plan: dict[tuple[str, datetime], dict[bytes, bytes]] = {}
-    for record in records:
-        about = decode(record.row, SHOWABLE)
-        of_plan = by_plan.setdefault((about["run"], about["at"]), {})
-        of_plan[record.id] = digest(record.raw)
+def _restore_rows(
+    context: Context, ledger: Ledger, rows: Mapping[bytes, bytes], why: str, advance: Advance
+) -> tuple[dict[bytes, bytes], dict[bytes, tuple[str | None, str]]]:
+    """Restore the records with these rows in `dropped`, by id; the other arguments are those of `restore`.
+
+    Returns:
+        The digests of the restored records, by id; and why each other record was not restored, as
+        `restore_records` says it, without a collection for a record that nobody has any longer.
+    """
+    archive, archived, moves = context.archive_of(ledger.current_head), set[bytes](), None
+    if archive is not None:
+        archived = rows.keys() & set(archive.records.present(rows))
+    if archive is not None and archived:
+        archive.check_rights()
+        moves = ArchiveMoves.begin(ledger, archive, "archive")
+    restored, refused = dict[bytes, bytes](), dict[bytes, tuple[str | None, str]]()
+    for some in chunked(list(rows), RECORDS_AT_ONCE):
+        refused |= dict.fromkeys(some, (None, VANISHED.reason))
+        wanted = {raw_id: rows[raw_id] for raw_id in some}
+        for records in _present_versions(wanted, context.source, archive, archived):
+            for record in records:
+                del refused[record.id]
+            refused |= restore_records(ledger, records, why, context.target, context.marks, moves)
+            restored |= {each.id: digest(each.raw) for each in records if each.id not in refused}
+        advance(len(some))
+    if moves is not None:
+        moves.note()
+    return restored, refused
+
+
+def _present_versions(
+    rows: Mapping[bytes, bytes], source: Source, archive: Archive | None, archived: Collection[bytes]
+) -> Iterator[list[DroppedRecord]]:
+    """Yield the dropped records that the source or the archive has, some megabytes at a time.
+
+    Args:
+        rows: Their raw rows in `dropped`, by id.
+        source: The source.
+        archive: The archive, if there is one.
+        archived: Ids of the records in the archive.
+    """
+    only_archived = rows.keys() & archived
+    for found in source.fetch(list(rows)):
+        # The server may also find equal ids of another type; those records are not meant.
+        ids = found.keys() & rows.keys()
+        only_archived -= ids
+        yield [DroppedRecord(rows[raw_id], found[raw_id], True, raw_id in archived) for raw_id in ids]
+    if archive is not None:
+        for found in archive.records.fetch(list(only_archived)):
+            ids = found.keys() & only_archived
+            yield [DroppedRecord(rows[raw_id], found[raw_id], False, True) for raw_id in ids]
+
+
+def ids_changed_since(
+    reader: LedgerReader, rows: Mapping[bytes, bytes], digests: Mapping[bytes, bytes]
+) -> list[bytes]:
+    """Return the raw ids of the records that differ from the version that was judged.
+
+    Args:
+        reader: The ledger.
+        rows: Raw rows of dropped records, by id.
+        digests: Digests of the present versions of some of them, by id.
+    """
+    plans = {(about["run"], about["at"]) for about in (decode(row, SHOWABLE) for row in rows.values())}
     judged = {
         (raw_id, hashed.tobytes())
-        for run, at in by_plan
+        for run, at in plans
         for stored in reader.plans_of(run, at)
         for raw_id, hashed in zip(stored.plan.ids, stored.plan.hashes, strict=True)
+        if raw_id in rows
     }
-    now = [pair for of_plan in by_plan.values() for pair in of_plan.items()]
-    return [raw_id for raw_id, hashed in now if (raw_id, hashed) not in judged]
+    return [raw_id for raw_id in rows if raw_id in digests and (raw_id, digests[raw_id]) not in judged]
 
 
 def restore_records(

@@ -11,8 +11,10 @@ import pytest
 from bson import ObjectId
 
 from dedup_job import config
+from dedup_job.commands import restore as restore_module
 from dedup_job.commands import verify
 from dedup_job.errors import ConfigError, LeaseHeld, UsageError
+from dedup_job.mongo.id_lookup import PIECE_BYTES
 from dedup_job.pipeline.command_context import Context
 from dedup_job.records import chunked
 from dedup_job.report.undo_and_restore_results import RestoreResult
@@ -357,6 +359,30 @@ def test_a_list_of_ids_that_no_document_could_hold_is_restored_and_reported(
     assert job.target.count_documents({}) == 1 + there
     row = job.ledger("runs").find_one({"mode": "restore"})
     assert (row["restored"], row["not_restored"], row["exit_code"]) == (there, lost, restored.exit_code)
+    differences(job, [])
+
+
+def test_a_restore_has_some_megabytes_of_records_in_memory_at_once(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The longest list of records would otherwise need the memory of all of them."""
+    size = 2_000_000
+    for number in range(13):
+        job.source.insert_one({"_id": number, "text": TEXT, "image": bytes(size)})
+    job.decide("backfill")
+    written, at_once = restore_module.restore_records, list[int]()
+
+    def count_records(ledger: Any, records: Any, *rest: Any) -> Any:
+        at_once.append(len(records))
+        return written(ledger, records, *rest)
+
+    monkeypatch.setattr(restore_module, "restore_records", count_records)
+
+    done = restore(job, *map(str, range(1, 13)))
+
+    assert done.as_json()["restored"] == list(range(1, 13))
+    assert sum(at_once) == 12
+    assert max(at_once) <= PIECE_BYTES // size + 1
     differences(job, [])
 
 

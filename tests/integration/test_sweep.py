@@ -12,6 +12,7 @@ from dedup_job.ledger import move_to_archive_and_back
 from tests.support.job import LEDGER, RAW, Job
 from tests.support.kill_in_process import free_lease, killed_after, killed_after_setting
 from tests.support.made_up_records import made_up_records, number_records
+from tests.support.restore_cases import TEXT
 from tests.support.sweep_cases import ARCHIVE, archived, plans, records, restore, sweep
 from tests.support.undo_cases import undo
 
@@ -152,6 +153,26 @@ def test_records_come_back_by_restore_and_undo(decided: Job) -> None:
     assert archived(decided) == {}
     decided.decide("backfill")
     assert sweep(decided).moved == len(dropped(decided))
+
+
+def test_one_list_restores_records_wherever_they_are(job: Job) -> None:
+    job.source.insert_many([{"_id": n, "text": TEXT, "more": n} for n in range(6)])
+    job.decide("backfill")
+    before = records(job)
+    sweep(job)
+    edited = {"_id": 2, "text": TEXT, "more": "edited"}
+    job.source.insert_many([edited, {"_id": 3, "text": TEXT, "more": 3}])
+    job.database[ARCHIVE].delete_many({"_id": {"$in": [3, 4]}})
+
+    done = job.command("restore", "5", "1", "4", "2", "3", "0", "--json")
+
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["restored"], told["changed"]) == (3, [5, 1, 2, 3], [2])
+    assert told["not_restored"] == [
+        {"id": 4, "refused_by": None, "reason": "vanished"},
+    ]
+    assert archived(job).keys() == {2}
+    assert records(job, "unique") == {n: before[n] for n in (0, 1, 3, 5)} | {2: records(job)[2]}
 
 
 def test_records_whose_keeper_is_gone_come_back_to_be_decided_again(decided: Job) -> None:
