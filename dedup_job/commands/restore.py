@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -71,7 +71,7 @@ def restore(
         advance(len(not_restored))
         rows = {raw_id: row for raw_id, row in found.items() if row is not None}
         restored, refused = _restore_rows(context, ledger, rows, why, advance)
-        not_restored += [NotRestored(extended(raw_id), *refusal) for raw_id, refusal in refused.items()]
+        not_restored += [NotRestored(extended(each), *refused[each]) for each in rows if each in refused]
         former = ledger.current_head.promotion
         result = RestoreResult(
             this.name,
@@ -223,7 +223,7 @@ def _restore_rows(
 
 
 def _present_versions(
-    rows: Mapping[bytes, bytes], source: Source, archive: Archive | None, archived: Collection[bytes]
+    rows: Mapping[bytes, bytes], source: Source, archive: Archive | None, archived: set[bytes]
 ) -> Iterator[list[DroppedRecord]]:
     """Yield the dropped records that the source or the archive has, some megabytes at a time.
 
@@ -233,15 +233,15 @@ def _present_versions(
         archive: The archive, if there is one.
         archived: Ids of the records in the archive.
     """
-    only_archived = rows.keys() & archived
+    only_archived = archived.intersection(rows)
     for found in source.fetch(list(rows)):
         # The server may also find equal ids of another type; those records are not meant.
-        ids = found.keys() & rows.keys()
-        only_archived -= ids
+        ids = [raw_id for raw_id in rows if raw_id in found]
+        only_archived.difference_update(ids)
         yield [DroppedRecord(rows[raw_id], found[raw_id], True, raw_id in archived) for raw_id in ids]
     if archive is not None:
         for found in archive.records.fetch(list(only_archived)):
-            ids = found.keys() & only_archived
+            ids = [raw_id for raw_id in rows if raw_id in found and raw_id in only_archived]
             yield [DroppedRecord(rows[raw_id], found[raw_id], False, True) for raw_id in ids]
 
 

@@ -161,16 +161,14 @@ def test_one_list_restores_records_wherever_they_are(job: Job) -> None:
     before = records(job)
     sweep(job)
     edited = {"_id": 2, "text": TEXT, "more": "edited"}
-    job.source.insert_many([edited, {"_id": 3, "text": TEXT, "more": 3}])
+    job.source.insert_many([edited, *({"_id": n, "text": TEXT, "more": n} for n in (1, 3))])
     job.database[ARCHIVE].delete_many({"_id": {"$in": [3, 4]}})
 
     done = job.command("restore", "5", "1", "4", "2", "3", "0", "--json")
 
     told = json.loads(done.stdout)
     assert (done.returncode, told["restored"], told["changed"]) == (3, [5, 1, 2, 3], [2])
-    assert told["not_restored"] == [
-        {"id": 4, "refused_by": None, "reason": "vanished"},
-    ]
+    assert told["not_restored"] == [{"id": 4, "refused_by": None, "reason": "vanished"}]
     assert archived(job).keys() == {2}
     assert records(job, "unique") == {n: before[n] for n in (0, 1, 3, 5)} | {2: records(job)[2]}
 
