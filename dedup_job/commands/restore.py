@@ -46,7 +46,7 @@ def restore(
         context: The open connections.
         given: Ids of the records, as on a command line.
         why: A reason, stored in the ledger.
-        advance: Called with 1 for each record that was looked up, and for each that was restored or refused.
+        advance: Called with 1 for each record found in the ledger, and for each that was restored or refused.
 
     Returns:
         The restored records, which of them differ from the version that was judged, and those that could
@@ -71,7 +71,11 @@ def restore(
         advance(len(not_restored))
         rows = {raw_id: row for raw_id, row in found.items() if row is not None}
         restored, refused = _restore_rows(context, ledger, rows, why, advance)
-        not_restored += [NotRestored(extended(each), *refused[each]) for each in rows if each in refused]
+        not_restored += [
+            NotRestored(extended(each), *refused.get(each, (None, VANISHED.reason)))
+            for each in rows
+            if each not in restored
+        ]
         former = ledger.current_head.promotion
         result = RestoreResult(
             this.name,
@@ -93,10 +97,10 @@ def _has_row(context: Context, given: str) -> bool:
 
 
 class NotDropped(UsageError):
-    """A record was never dropped, or its decision was taken back, so it cannot be restored.
+    """A record was never dropped, or its decision was undone, so it cannot be restored.
 
     Attributes:
-        about: The record, and what the ledger says of it.
+        about: The record with its verdict.
     """
 
     def __init__(self, message: str, shown_id: Any, verdict: str) -> None:
@@ -109,7 +113,7 @@ def _find_all(
 ) -> tuple[dict[bytes, bytes | None], list[NotRestored]]:
     """Return the raw rows of the dropped records with these ids, and the records that were never dropped.
 
-    A record that is in the target has None in place of a row.
+    A record that is in the target has None instead of a row.
 
     Raises:
         UsageError: If an id is unknown, or there are only records of the last kind.
@@ -194,26 +198,21 @@ class DroppedRecord:
 
 def _restore_rows(
     context: Context, ledger: Ledger, rows: Mapping[bytes, bytes], why: str, advance: Advance
-) -> tuple[dict[bytes, bytes], dict[bytes, tuple[str | None, str]]]:
+) -> tuple[dict[bytes, bytes], dict[bytes, tuple[str, str]]]:
     """Restore the records with these rows in `dropped`, by id; the other arguments are those of `restore`.
 
     Returns:
-        The digests of the restored records, by id; and why each other record was not restored, as
-        `restore_records` says it, without a collection for a record that nobody has any longer.
+        The digests of the restored records, by id; and what `restore_records` returns on refused ones. A
+        record that neither source nor archive has any longer is in none of them.
     """
     archive, archived, moves = context.archive_of(ledger.current_head), set[bytes](), None
-    if archive is not None:
-        archived = rows.keys() & set(archive.records.present(rows))
-    if archive is not None and archived:
+    if archive is not None and (archived := rows.keys() & set(archive.records.present(rows))):
         archive.check_rights()
         moves = ArchiveMoves.begin(ledger, archive, "archive")
-    restored, refused = dict[bytes, bytes](), dict[bytes, tuple[str | None, str]]()
+    restored, refused = dict[bytes, bytes](), dict[bytes, tuple[str, str]]()
     for some in chunked(list(rows), RECORDS_AT_ONCE):
-        refused |= dict.fromkeys(some, (None, VANISHED.reason))
         wanted = {raw_id: rows[raw_id] for raw_id in some}
         for records in _present_versions(wanted, context.source, archive, archived):
-            for record in records:
-                del refused[record.id]
             refused |= restore_records(ledger, records, why, context.target, context.marks, moves)
             restored |= {each.id: digest(each.raw) for each in records if each.id not in refused}
         advance(len(some))
@@ -233,15 +232,16 @@ def _present_versions(
         archive: The archive, if there is one.
         archived: Ids of the records in the archive.
     """
-    only_archived = archived.intersection(rows)
+    in_source = set[bytes]()
     for found in source.fetch(list(rows)):
         # The server may also find equal ids of another type; those records are not meant.
         ids = [raw_id for raw_id in rows if raw_id in found]
-        only_archived.difference_update(ids)
+        in_source.update(ids)
         yield [DroppedRecord(rows[raw_id], found[raw_id], True, raw_id in archived) for raw_id in ids]
     if archive is not None:
-        for found in archive.records.fetch(list(only_archived)):
-            ids = [raw_id for raw_id in rows if raw_id in found and raw_id in only_archived]
+        only_archived = [raw_id for raw_id in rows if raw_id in archived and raw_id not in in_source]
+        for found in archive.records.fetch(only_archived):
+            ids = [raw_id for raw_id in only_archived if raw_id in found]
             yield [DroppedRecord(rows[raw_id], found[raw_id], False, True) for raw_id in ids]
 
 

@@ -239,6 +239,19 @@ def test_a_record_that_the_source_no_longer_has_stays_dropped_and_the_others_are
     assert (job.rows("dropped").keys(), job.rows("overrides").keys()) == ({"2"}, {"3"})
 
 
+def test_a_record_with_an_equal_id_of_another_type_is_not_the_dropped_one(job: Job) -> None:
+    with_two_copies(job)
+    job.source.delete_one({"_id": 2})
+    job.source.insert_one({"_id": 2.0, "text": OTHER})
+
+    for given in (["2"], ["2", "3"]):
+        told = json.loads(job.command("restore", *given, "--json").stdout)
+        assert told["not_restored"] == [{"id": 2, "refused_by": None, "reason": "vanished"}]
+
+    assert told["restored"] == [3]
+    assert (in_target(job), job.rows("overrides").keys()) == ([1, 3], {"3"})
+
+
 def test_a_restore_of_nothing_that_was_dropped_is_no_run(job: Job) -> None:
     with_two_copies(job)
     before = job.hash()
