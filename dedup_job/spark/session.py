@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dedup_job.errors import ConfigError, DedupError, StorageFull, Unreachable
 from dedup_job.pipeline.measure_and_limit_memory import available_bytes
@@ -167,7 +167,21 @@ def _start(cluster: Cluster, name: str) -> SparkSession:
             "is the address in [engine] master right, and does a master run there?"
         ) from None
     spark.sparkContext.setLogLevel("ERROR")
+    _silence_lost_connections(spark)
     return spark
+
+
+def _silence_lost_connections(spark: SparkSession) -> None:
+    """Keep PySpark's accumulator server from printing a traceback when Java has ended, unless logging debug.
+
+    The main thread notices the end by itself, and says it in one line.
+    """
+
+    def log_lost_connection(request: object, address: object) -> None:
+        log.debug("a connection of Spark's accumulators was lost", exc_info=True)
+
+    server: Any = spark.sparkContext._accumulatorServer
+    server.handle_error = log_lost_connection
 
 
 def _has_java_ended(spark: SparkSession) -> bool:

@@ -740,7 +740,11 @@ def test_a_guard_stops_it_before_anything_is_made_of_the_records(job: Job) -> No
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("moment", ["", "stage begins"], ids=["at the start", "in a stage"])
+@pytest.mark.parametrize(
+    "moment",
+    ["", "stage begins", "stage is whole"],
+    ids=["at the start", "in the first stage", "in the second stage"],
+)
 def test_a_killed_java_process_ends_the_run_and_the_next_one_goes_on(
     filled: Job, another_job: Callable[[], Job], moment: str
 ) -> None:
@@ -752,6 +756,7 @@ def test_a_killed_java_process_ends_the_run_and_the_next_one_goes_on(
         os.kill(java_of(run.pid) or 0, signal.SIGKILL)
         assert run.wait(HANG_SECONDS) == StorageFull.exit_code, said.read_text()
     assert "Spark's Java process has ended" in said.read_text().splitlines()[-1]
+    assert "Traceback" not in said.read_text()
     # Without a row if the run had not begun.
     codes = {row["exit_code"] for row in filled.ledger("runs").find()}
     assert codes == ({StorageFull.exit_code} if moment else set())

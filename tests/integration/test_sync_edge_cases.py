@@ -255,6 +255,19 @@ def test_what_was_refused_for_another_record_of_its_id_is_tried_again_when_that_
     check_each_text_once(job)
 
 
+def test_lost_keepers_are_copied_back_before_a_sync_so_that_their_texts_are_there_once(job: Job) -> None:
+    fill(job, {1: A, 2: B, 3: B})
+    job.decide("backfill")
+    job.target.delete_one({"_id": 1})
+    job.source.update_one({"_id": 3}, {"$set": {"text": A}})
+    assert job.differences().keys() == {"missing"}
+
+    job.target.insert_one(job.source.find_one({"_id": 1}))
+    up_to_date(job)
+
+    check_each_text_once(job)
+
+
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_records_that_swap_a_value_that_is_unique_are_both_in_the_target(job: Job, is_killed: bool) -> None:
     for number, text in enumerate((A, B, C)):
