@@ -21,8 +21,8 @@ from types import MappingProxyType
 from typing import Any
 
 NO_MEMORY = (
-    "there is not enough memory; free some, raise the limit (ulimit, container), or use fewer --workers or a "
-    "smaller batch_mb, in_flight_mb or cache_mb; then run again: nothing is lost"
+    "there is not enough memory; free some, raise the limit (ulimit, container), or use fewer workers or a "
+    "smaller batch_mb, in_flight_mb or cache_mb in the settings; then run again: nothing is lost"
 )
 
 

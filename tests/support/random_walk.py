@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ LEAST_SIMILARITY, SHINGLE = 0.8, 3  # of Chinese texts
 LEAVES_NO_CHOICE = ("undo", "restore", "sweep", "promote")  # if killed, to be repeated before anything else
 FAULT_SHARE = 0.4
 TEXTS, MOST_IDS, HIGHEST_RANK = 5, 1_000, 9
+MOST_ADVICE = 30
 LAST_COMMAND = 40  # to the server, of those with a fault
 BETWEEN_CHECKS = 5  # steps
 
@@ -73,6 +75,8 @@ class Walk:
         self._is_left = False
         # The records of the former source after a promotion.
         self._former: Mapping[int, Record] = {}
+        # Records that came after a promotion, and stayed in the target when it was taken back.
+        self._arrived = set[int]()
         self._has_reference = self.chance.random() < 0.3
         # Target and ledger at an earlier moment.
         self._dump: Mapping[str, list[Record]] = {}
@@ -123,6 +127,8 @@ class Walk:
         choices += [lambda: self._command("mark", "--yes"), lambda: self._command("mark", "--yes", "--clear")]
         if can_move:
             choices.append(lambda: self._command("sweep", "--archive", ARCHIVE, "--yes"))
+        if self._had_copies:
+            choices.append(self._promote_back)
         return choices
 
     # What the owner does.
@@ -209,7 +215,11 @@ class Walk:
         (status,) = self._ask("status")
         modes = ("backfill", "run", "sync", "update")
         names = [run["run"] for run in status["runs"] if run["mode"] in modes and not run["undone"]]
-        if names and self._command("undo", names[0], "--yes") == 3:
+        if names:
+            self._undo_run(names[0])
+
+    def _undo_run(self, name: str) -> None:
+        if self._command("undo", name, "--yes") == 3 and self._has_copies:
             # As the documentation says: what stays in the target is for its owner to remove.
             rows = self._ledger("left").find({"decided": {"$exists": False}})
             left = [row["_id"] for row in rows]
@@ -222,6 +232,55 @@ class Walk:
         self._has_copies, self._former = False, self.records
         self.records = self._contents(SOURCE)
         self._write_settings()
+
+    def _promote_back(self) -> None:
+        """Take the promotion back, and do what each refusal advises; give up after a sweep."""
+        options = list[str]()
+        for _ in range(MOST_ADVICE):
+            ended = self._run("promote", "--back", "--dry-run", *options)
+            self.steps.append(f"promote --back --dry-run {' '.join(options)}: {ended.code}")
+            if ended.code == 0:
+                break
+            self._expect(ended, 64)
+            if "sweep has moved records" in ended.said:
+                return
+            if run := re.search(r"dedup-job undo .* (\S+)$", ended.said.strip()):
+                self._undo_run(run[1])
+            elif "records were marked" in ended.said:
+                self._command("mark", "--clear", "--yes")
+            elif "add --skip-verify" in ended.said and not options:
+                self._change_former()
+                options = ["--skip-verify"]
+            else:
+                self._fail(f"no advice: {ended.said}")
+        else:
+            self._fail(f"the advice does not help: {ended.said}")
+        self._command("promote", "--back", "--yes", *options)
+        self._arrived |= self._left_by_promotion()
+        self.records = {**self._former, **self.records}
+        # A record that was edited, decided again and undone: the former source has its old version.
+        for one in self._differing():
+            self.database[SOURCE].replace_one({"_id": one}, self.records[one])
+        self._has_copies, self._former = True, {}
+        self._write_settings()
+
+    def _differing(self) -> list[int]:
+        """Return the records that are not in the source as their owner wrote them last."""
+        found = self._contents(SOURCE)
+        return [one for one in found if found[one] != self.records.get(one)]
+
+    def _change_former(self) -> None:
+        """Make the changes to the kept records in the former source, too."""
+        dropped = self._dropped()
+        former = dict(self._former)
+        for one in former.keys() - dropped.keys():
+            if one not in self.records:
+                self.database[FORMER].delete_one({"_id": one})
+                del former[one]
+            elif former[one] != self.records[one]:
+                self.database[FORMER].replace_one({"_id": one}, self.records[one])
+                former[one] = self.records[one]
+        self._former = former
 
     def _dump_or_put_back(self) -> None:
         """Dump target and ledger, or put the dump back into the same collections."""
@@ -323,7 +382,9 @@ class Walk:
             yield "the former source was altered"
         truth = self._decisions()
         kept = truth.kept
-        if self._has_copies and self._contents(TARGET) != {one: self.records[one] for one in kept}:
+        left = self._left_by_promotion() - self.records.keys()
+        target = {one: record for one, record in self._contents(TARGET).items() if one not in left}
+        if self._has_copies and target != {one: self.records[one] for one in kept}:
             yield f"the target does not have exactly the kept records {sorted(kept)}"
         if not self._has_copies and not kept <= source.keys():
             yield f"kept records that are not in the source: {kept - source.keys()}"
@@ -336,7 +397,7 @@ class Walk:
         restored = {row["_id"] for row in standing} & self.records.keys()
         unchecked = (self._restored() - restored) & kept
         references = self._references().keys()
-        return Decisions(self.records, dropped, kept, refused, restored, unchecked, references)
+        return Decisions(self.records, dropped, kept, refused, restored, unchecked, references, self._arrived)
 
     def _wrong_decisions(self, dropped: Mapping[int, Keeper], kept: Collection[int]) -> Iterator[str]:
         references = self._references()
@@ -346,7 +407,7 @@ class Walk:
                 yield f"{one} was dropped for {keeper}, one of which is not there"
             elif not self._may_be_dropped(everything[one], everything[keeper]):
                 yield f"{one} was dropped for {keeper}: {everything[one]}, {everything[keeper]}"
-        for one, other in combinations(sorted(set(kept) - self._restored()), 2):
+        for one, other in combinations(sorted(set(kept) - self._restored() - self._arrived), 2):
             if self._are_equal(self.records[one], self.records[other]):
                 yield f"{one} and {other} have the same text, and both are kept"
 
@@ -376,6 +437,10 @@ class Walk:
     def _restored(self) -> set[int]:
         """Return the records that a person put back, also those that were decided again since."""
         return {row["_id"] for row in self._ledger("overrides").find()}
+
+    def _left_by_promotion(self) -> set[int]:
+        """Return the records that were written to the promoted target, and are in it since it was taken back."""
+        return {row["_id"] for row in self._ledger("left").find({"reason": "promoted"})}
 
     def _references(self) -> dict[Keeper, Record]:
         """Return the reference records, by the name that they have as keepers."""
