@@ -439,7 +439,7 @@ class Walk:
         return {row["_id"] for row in self._ledger("overrides").find()}
 
     def _left_by_promotion(self) -> set[int]:
-        """Return the records that were written to the promoted target, and are in it since it was taken back."""
+        """Return the records that a promotion had brought into the target, and that stayed when it ended."""
         return {row["_id"] for row in self._ledger("left").find({"reason": "promoted"})}
 
     def _references(self) -> dict[Keeper, Record]:
