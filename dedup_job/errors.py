@@ -16,9 +16,12 @@ from __future__ import annotations
 
 import errno
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
+
+from bson.errors import BSONError
 
 NO_MEMORY = (
     "there is not enough memory; free some, raise the limit (ulimit, container), or use fewer workers or a "
@@ -108,6 +111,28 @@ def is_shortage(error: BaseException) -> bool:
     # bson wraps any error in an InvalidBSON with the same message, and a MemoryError has no message.
     is_wrapped = type(error).__name__ == "InvalidBSON" and not str(error)
     return isinstance(error, MemoryError) or is_wrapped
+
+
+@contextmanager
+def name_damage(what: str) -> Iterator[None]:
+    """Turn an error in parsing a document of the ledger into one that names it; also a decorator.
+
+    Args:
+        what: The document, for the message.
+
+    Raises:
+        StateError: If the document lacks a field, or has a value that cannot be right.
+    """
+    try:
+        yield
+    except (AttributeError, LookupError, TypeError, ValueError, BSONError) as error:
+        # bson also wraps a shortage of memory.
+        if is_shortage(error):
+            raise
+        raise StateError(
+            f"{what} in the ledger is damaged ({type(error).__name__}); restore the target database from a "
+            "backup"
+        ) from error
 
 
 def exit_code_of(error: BaseException) -> int:

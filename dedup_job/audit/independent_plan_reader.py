@@ -20,7 +20,8 @@ from dedup_job.ledger.record_rows import row_key
 from dedup_job.mongo.ids import as_field, document, elements
 from dedup_job.records import RAW
 
-# The checksum is over these, in this order.
+# The checksum is over these fields, as BSON, and the columns, in this order.
+CHECKED = ("run", "mode", "at", "reason_names", "until")
 COLUMN_ORDER = (
     "ids",
     "bits",
@@ -102,7 +103,7 @@ def read_plan_document(packed: Mapping[str, Any]) -> AuditedPlan:
     try:
         columns = {name: bytes(packed[name]) for name in COLUMN_ORDER}
         columns |= {name: bytes(packed[name]) for name in PREFER_ORDER if name in packed}
-        state = hashlib.sha256("\n".join(packed["reason_names"]).encode())
+        state = hashlib.sha256(encode({name: packed[name] for name in CHECKED if name in packed}))
         for column in columns.values():
             state.update(len(column).to_bytes(8, "little") + column)
         if state.hexdigest() != packed["sha256"]:

@@ -69,7 +69,11 @@ def estimate_run(config: Path, sample: int | None, **options: Any) -> int:
     help="Which command to try; default: the one that is due.",
 )
 @click.option("--fresh", is_flag=True, help="Ignore earlier runs.")
-@click.option("--adopt", is_flag=True, help="Show what `backfill --adopt` would do.")
+@click.option(
+    "--adopt",
+    is_flag=True,
+    help="Show what `backfill --adopt` would do; without effect if it has been done.",
+)
 @click.option("--limit", type=COUNT, help="Read at most this many records.")
 @file_options
 @consent_options

@@ -32,8 +32,9 @@ def restore(config: Path, records: tuple[str, ...], why: str, **options: Any) ->
     Later runs keep them.  RECORDS are ids, written as for `compare`; `-` reads them from standard input, one
     per line, as `list --ids` prints them.  No record is dropped as a duplicate of a restored record.
 
-    If one of the ids is unknown, nothing is changed.  A record that was not dropped, that the source no
-    longer has, or that the target refuses, is named, and the others are restored (exit code 3).
+    Records that are in the target already are left alone.  If one of the ids is unknown, nothing is changed.
+    A record that is undecided or was refused, that the source no longer has, or that the target refuses, is
+    named, and the others are restored (exit code 3).
 
     \b
     Examples:

@@ -33,7 +33,7 @@ from dedup_job.pipeline.replace_keepers_in_ledger import (
     choose_decider,
 )
 from dedup_job.pipeline.skip_restored_and_long_ids import skip_records
-from dedup_job.records import ADOPT, UNIQUE, Action, Batch, Counts, Plan, Verdict
+from dedup_job.records import ADOPT, BACKFILL, UNIQUE, Action, Batch, Counts, Plan, Verdict
 from dedup_job.report.run_summary import RunSummary
 
 
@@ -91,6 +91,9 @@ def decide(
         replaced = decider.settle()
         warn_missing_keepers(keepers, warnings)
         ledger.store_scan(looked, newest, is_full)
+        if mode == BACKFILL and head.stages is not None:
+            # It has finished what a backfill on Spark began.
+            ledger.finish_stages()
         report = RunSummary(
             run.name,
             mode,

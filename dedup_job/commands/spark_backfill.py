@@ -237,10 +237,7 @@ class _Backfill:
                 head.is_empty and not left and ledger.current_head.unsettled is None
             )
             ledger.store_scan(*_times_of_reading(records), is_complete)
-            # A later backfill does not reuse these stages.
-            ledger.swap(
-                {"pending": None}, {"stages": {**(ledger.current_head.stages or {}), "is_done": True}}
-            )
+            ledger.finish_stages()
             report = RunSummary(
                 run.name,
                 BACKFILL,

@@ -10,8 +10,8 @@ from bson import decode
 from dedup_job.commands.record_lookup import NamedRecord, find_record, find_versions
 from dedup_job.ledger.overrides import Override
 from dedup_job.ledger.plan_format import StoredPlan
-from dedup_job.ledger.record_rows import id_of_row, keeper_of_row
-from dedup_job.mongo.ids import SHOWABLE, document, elements, extended, readings, with_equals
+from dedup_job.ledger.record_rows import DecisionRow
+from dedup_job.mongo.ids import SHOWABLE, extended, readings, with_equals
 from dedup_job.pipeline.command_context import Context
 from dedup_job.records import ADOPT, digest
 
@@ -31,11 +31,11 @@ def why(context: Context, given: str) -> dict[str, Any]:
     """
     records = find_versions(context, given)
     ids = [records[0].id] if records else with_equals(readings(given))
-    answer, row = _find_row(context, ids)
-    plan_and_row = _search_plans(context, ids) if row is None else _find_plan_of_row(context, row)
-    if row is None and plan_and_row is not None:
+    answer, decision = _find_row(context, ids)
+    plan_and_row = _search_plans(context, ids) if decision is None else _find_plan(context, decision)
+    if decision is None and plan_and_row is not None:
         answer = _describe_plan(context, *plan_and_row)
-    elif row is None:
+    elif decision is None:
         answer = _describe_undecided(context, find_record(context, given))
     raws = {record.place: record.raw for record in records}
     has_changed = plan_and_row is not None and _is_changed(*plan_and_row, raws.get("source"))
@@ -48,32 +48,35 @@ def why(context: Context, given: str) -> dict[str, Any]:
     }
 
 
-def _find_row(context: Context, ids: Sequence[bytes]) -> tuple[dict[str, Any], bytes | None]:
-    """Return the JSON values of a record's row, and the raw row; for a restored record its former row."""
+def _find_row(context: Context, ids: Sequence[bytes]) -> tuple[dict[str, Any], DecisionRow | None]:
+    """Return the JSON values of a record's row, and the decision; for a restored record of its former row."""
     reader = context.ledger_reader()
     overrides = reader.overrides(ids)
     for name in ("dropped", "exceptions"):
         if (row := reader.row(name, ids)) is None:
             continue
-        about = decode(row, SHOWABLE)
-        raw_id = id_of_row(row)
-        answer = {"id": extended(raw_id), "verdict": about.pop("action", "duplicate")}
-        if name == "dropped":
-            answer |= _describe_keeper(context, keeper_of_row(row))
-        at = about["at"].isoformat(timespec="seconds")
-        rest = {key: about[key] for key in about if key not in ("_id", "keeper", "plan", "rank")}
-        return {**answer, **rest, "at": at, **_describe_restore(overrides.get(raw_id))}, row
+        decision, about = DecisionRow.read(row), decode(row, SHOWABLE)
+        answer = {"id": extended(decision.id), "verdict": decision.verdict}
+        if decision.keeper is not None:
+            answer |= _describe_keeper(context, decision.keeper)
+        hidden = ("_id", "action", "keeper", "plan", "rank")
+        rest = {key: about[key] for key in about if key not in hidden}
+        at = decision.at.isoformat(timespec="seconds")
+        return {**answer, **rest, "at": at, **_describe_restore(overrides.get(decision.id))}, decision
     for override in overrides.values():
-        row = document(elements(override.id), elements(override.dropped))
-        about = decode(row, SHOWABLE)
+        decision = DecisionRow.read(override.dropped_row)
+        assert decision.keeper is not None
         answer = {
             "id": extended(override.id),
             "verdict": "restored",
-            **_describe_keeper(context, keeper_of_row(row)),
-            **{key: about[key] for key in ("reason", "distance", "similarity", "run")},
+            **_describe_keeper(context, decision.keeper),
+            "reason": decision.reason,
+            "distance": decision.distance,
+            "similarity": decision.similarity,
+            "run": decision.run,
             **_describe_restore(override),
         }
-        return answer, row
+        return answer, decision
     return {}, None
 
 
@@ -97,12 +100,11 @@ def _search_plans(context: Context, ids: Sequence[bytes]) -> tuple[StoredPlan, i
     return None
 
 
-def _find_plan_of_row(context: Context, row: bytes) -> tuple[StoredPlan, int] | None:
-    """Return the plan behind a row of `dropped` or `exceptions`, and the record's row in it."""
-    about, raw_id = decode(row, SHOWABLE), id_of_row(row)
-    for stored in context.ledger_reader().plans_of(about["run"], about["at"]):
-        if raw_id in stored.plan.ids:
-            return stored, stored.plan.ids.index(raw_id)
+def _find_plan(context: Context, decision: DecisionRow) -> tuple[StoredPlan, int] | None:
+    """Return the plan that has a decision, and the record's row in it."""
+    for stored in context.ledger_reader().plans_of(decision.run, decision.at):
+        if decision.id in stored.plan.ids:
+            return stored, stored.plan.ids.index(decision.id)
     return None
 
 

@@ -221,6 +221,10 @@ class Ledger(LeasedLedger):
         times = {"covered": covered, "seen": seen} | ({"looked": seen} if is_full else {})
         self.swap({"pending": None}, times)
 
+    def finish_stages(self) -> None:
+        """Store that a backfill on Spark is done: later ones do not use its stages, and are local."""
+        self.swap({"pending": None}, {"stages": {**(self.current_head.stages or {}), "is_done": True}})
+
     def _store(self, stored: StoredPlan) -> None:
         """Write a plan that nothing refers to yet."""
         packed = pack(stored)

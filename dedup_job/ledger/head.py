@@ -14,7 +14,7 @@ from typing import Any
 from pymongo import ReturnDocument
 from pymongo.errors import DuplicateKeyError
 
-from dedup_job.errors import ConfigError, LeaseHeld, StateError
+from dedup_job.errors import ConfigError, LeaseHeld, StateError, name_damage
 from dedup_job.fingerprint.recipe import FORMAT
 from dedup_job.ledger.plan_format import PlanId, counts_key, read_counts
 from dedup_job.ledger.promotion_state import BEGUN, Promotion
@@ -206,7 +206,6 @@ class SweepProgress:
 READ_PART: Mapping[str, Callable[[Mapping[str, Any]], object]] = {
     "pending": PlanId.read,
     "last": PlanId.read,
-    "counts": read_counts,
     "undo": UndoProgress.read,
     "mark": lambda stored: MarkProgress(**stored),
     "sweep": lambda stored: SweepProgress(**stored),
@@ -272,6 +271,7 @@ class Head:
     stages: Mapping[str, Any] | None = None
 
     @classmethod
+    @name_damage("the head")
     def read(cls, stored: Mapping[str, Any]) -> Head:
         """Read the head from its document.
 
@@ -285,7 +285,7 @@ class Head:
             )
         values = {each.name: stored[each.name] for each in fields(cls) if each.name in stored}
         parts = {name: read(values[name]) for name, read in READ_PART.items() if values.get(name)}
-        return cls(**{**values, **parts})
+        return cls(**{**values, **parts, "counts": read_counts(stored["counts"])})
 
     @property
     def is_empty(self) -> bool:

@@ -15,6 +15,7 @@ from typing import Self
 from bson import decode, encode
 from bson.raw_bson import RawBSONDocument
 
+from dedup_job.errors import name_damage
 from dedup_job.ledger.record_rows import id_of_row, row_key
 from dedup_job.mongo.ids import SHOWABLE, document, elements, id_of
 from dedup_job.records import RAW, digest
@@ -61,6 +62,7 @@ class Override:
         return cls(id_of_row(row), why, at, digest(raw), rest)
 
     @classmethod
+    @name_damage("a row of `overrides`")
     def read(cls, row: bytes) -> Self:
         """Read an override from its raw row."""
         about, dropped = decode(row, SHOWABLE), RawBSONDocument(row, RAW)["dropped"].raw

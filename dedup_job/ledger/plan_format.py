@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from bson import encode
 
 from dedup_job.errors import StateError
 from dedup_job.mongo.ids import split
@@ -45,6 +46,8 @@ COLUMNS = (
 )
 # Columns of plans that were made with `[match] prefer`, behind the others in the checksum.
 PREFER_COLUMNS = ("ranks", "displaced")
+# What the checksum covers beside the columns; `until` is in some plans only.
+CHECKED_FIELDS = ("run", "mode", "at", "reason_names", "until")
 # The stored distance of a duplicate whose fingerprints were not compared.
 NO_DISTANCE = 255
 
@@ -213,7 +216,7 @@ def pack(stored: StoredPlan) -> dict[str, Any]:
     }
     if plan.ranks is not None:
         columns |= {"ranks": plan.ranks.tobytes(), "displaced": b"".join(plan.displaced)}
-    return {
+    packed = {
         "_id": stored.id.key,
         "previous": stored.previous.key if stored.previous else None,
         "run": stored.run,
@@ -222,10 +225,10 @@ def pack(stored: StoredPlan) -> dict[str, Any]:
         "count": len(plan),
         "reason_names": names,
         **columns,
-        "sha256": checksum(columns, names),
         **({} if stored.before is None else {"before": stored.before.key}),
         **({} if stored.until is None else {"until": stored.until}),
     }
+    return {**packed, "sha256": checksum(packed)}
 
 
 def unpack(packed: Mapping[str, Any]) -> StoredPlan:
@@ -267,7 +270,7 @@ def _read_columns(packed: Mapping[str, Any]) -> dict[str, bytes]:
     try:
         columns = {name: bytes(packed[name]) for name in COLUMNS}
         columns |= {name: bytes(packed[name]) for name in PREFER_COLUMNS if name in packed}
-        is_intact = checksum(columns, packed["reason_names"]) == packed["sha256"]
+        is_intact = checksum(packed) == packed["sha256"]
     except (KeyError, TypeError):
         is_intact = False
     if not is_intact:
@@ -308,12 +311,16 @@ def _raw_ids(joined: bytes, count: int) -> RawIds:
     return RawIds.of(split(joined))
 
 
-def checksum(columns: Mapping[str, bytes], names: Sequence[str]) -> str:
-    """Return the SHA-256 of the reason names and the columns, in the order of `COLUMNS`."""
-    state = hashlib.sha256("\n".join(names).encode())
-    for name in (*COLUMNS, *(name for name in PREFER_COLUMNS if name in columns)):
-        state.update(len(columns[name]).to_bytes(8, "little"))
-        state.update(columns[name])
+def checksum(packed: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of the checked fields, as BSON, and of the columns, in the order of `COLUMNS`.
+
+    Raises:
+        KeyError, TypeError: If a column is missing, or is no column.
+    """
+    state = hashlib.sha256(encode({name: packed[name] for name in CHECKED_FIELDS if name in packed}))
+    for name in (*COLUMNS, *(name for name in PREFER_COLUMNS if name in packed)):
+        state.update(len(packed[name]).to_bytes(8, "little"))
+        state.update(packed[name])
     return state.hexdigest()
 
 

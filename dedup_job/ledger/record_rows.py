@@ -13,6 +13,7 @@ from pymongo import ReplaceOne
 from pymongo.collection import Collection
 from pymongo.errors import BulkWriteError
 
+from dedup_job.errors import name_damage
 from dedup_job.fingerprint.preference_ranks import pack_rank
 from dedup_job.ledger.plan_format import StoredPlan
 from dedup_job.mongo.ids import (
@@ -136,6 +137,7 @@ class Dependant:
     rank: bytes
 
     @classmethod
+    @name_damage("a row of `dropped`")
     def read(cls, row: bytes) -> Self:
         """Read a raw row of `dropped`."""
         about = decode(row, SHOWABLE)
@@ -241,6 +243,7 @@ class DecisionRow:
     is_replaced: bool = False
 
     @classmethod
+    @name_damage("a row of `dropped`, `exceptions` or `overrides`")
     def read(cls, row: bytes) -> Self:
         """Read a decision from a raw row of `dropped`, `exceptions` or `overrides`."""
         about = decode(row, SHOWABLE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -178,7 +179,9 @@ class _Worker:
                 # The fork server may be dying as well.
                 time.sleep(PAUSE_SECONDS)
         else:
-            raise StorageFull(f"the worker processes die as they start; probably {NO_MEMORY}")
+            raise StorageFull(
+                f"the worker processes die as they start; if this user can run {sys.executable}, {NO_MEMORY}"
+            )
         try:
             return self._watch_call(lambda: self._answer(question))
         except BaseException:

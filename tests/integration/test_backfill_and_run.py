@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +18,7 @@ from dedup_job.commands.backfill_and_run import decide
 from dedup_job.pipeline.command_context import Context
 from dedup_job.records import Counts
 from scripts.bench.corpus import generate, samples
-from tests.support.job import PROGRAM, RAW, Job
+from tests.support.job import PROGRAM, RAW, ROOT, Job
 
 
 def load(job: Job, count: int, seed: int = 1) -> None:
@@ -296,3 +299,17 @@ def test_each_step_of_a_run_is_logged_for_those_who_ask(
     job.decide("run")
     plan = ["plan accepted", "plan applied", "plan committed"]
     assert lines.messages == ["lease taken", "keepers missing", *plan, "lease given back"]
+
+
+def test_the_documented_program_for_spark_submit_also_decides_with_local_workers(job: Job) -> None:
+    (line,) = re.findall(
+        r"^printf .*submit\.py$", (ROOT / "docs/how-to/use-spark.md").read_text("utf-8"), re.M
+    )
+    subprocess.run(["sh", "-c", line], cwd=job.folder, check=True)
+    job.source.insert_one({"_id": 1, "text": "one text"})
+
+    command = [sys.executable, "submit.py", "backfill", "-c", str(job.config_file())]
+    done = subprocess.run(command, cwd=job.folder, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert job.target.count_documents({}) == 1

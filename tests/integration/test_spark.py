@@ -424,6 +424,27 @@ def test_a_backfill_that_goes_on_does_not_rely_on_what_was_altered_meanwhile(job
     assert set(kept) - {altered} <= set(later.values()), "the others stand for their copies"
 
 
+@pytest.mark.long
+def test_a_killed_backfill_that_this_machine_finished_after_a_run_is_finished_for_spark_too(job: Job) -> None:
+    job.source.insert_many([{"_id": n, "text": f"text number {n // 2} of a small source"} for n in range(40)])
+    job.set("limits", batch_records=10)
+
+    def broken_off(_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        on_spark(job, observe=broken_off)
+    job.decide("run")
+    with pytest.raises(ConfigError, match=r"nightly runs.*--engine local"):
+        on_spark(job)
+
+    job.decide("backfill")
+
+    job.source.insert_one({"_id": 40, "text": "another text"})
+    assert on_spark(job).counts.read == 1
+    assert job.differences() == {}
+
+
 @pytest.mark.longest
 def test_what_was_read_before_an_undo_is_read_anew(filled: Job, another_job: Callable[[], Job]) -> None:
     """The stages of a killed backfill say what the source was then, and all was undecided again since."""

@@ -72,7 +72,7 @@ class Field:
     def submit(self) -> subprocess.Popen[bytes]:
         """Start a backfill with spark-submit, as docs/how-to/use-spark.md describes."""
         program = self.arena.folder / "submit.py"
-        program.write_text("from dedup_job.__main__ import main\n\nmain()\n")
+        program.write_text('from dedup_job.__main__ import main\n\nif __name__ == "__main__":\n    main()\n')
         command = [str(spark_home() / "bin" / "spark-submit"), "--master", self.spark.master, str(program)]
         return self._start(command, "spark")
 

@@ -115,7 +115,7 @@ def test_a_column_that_was_cut_short_is_noticed(name: str) -> None:
         unpack({**packed, name: packed[name][:-1]})
 
 
-@pytest.mark.parametrize("name", [*COLUMNS, "reason_names", "sha256"])
+@pytest.mark.parametrize("name", [*COLUMNS, "run", "mode", "at", "reason_names", "sha256"])
 def test_a_part_that_is_lost_is_noticed(name: str) -> None:
     packed = pack(example())
     del packed[name]
@@ -130,10 +130,13 @@ def test_bytes_that_move_between_columns_are_noticed() -> None:
         unpack({**packed, **moved})
 
 
-def test_a_changed_reason_is_noticed() -> None:
+@pytest.mark.parametrize(
+    "change", [{"reason_names": ["", "exact"]}, {"run": "another"}, {"mode": "sync"}, {"until": b""}]
+)
+def test_a_field_that_was_changed_is_noticed(change: dict[str, Any]) -> None:
     packed = pack(example())
     with pytest.raises(StateError):
-        unpack({**packed, "reason_names": ["", "exact"]})
+        unpack({**packed, **change})
 
 
 def test_a_plan_of_the_largest_batch_fits_into_one_document() -> None:
