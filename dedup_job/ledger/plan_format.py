@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from bson import encode
 
-from dedup_job.errors import StateError
+from dedup_job.errors import StateError, name_damage
 from dedup_job.mongo.ids import split
 from dedup_job.records import UNIQUE, Action, Counts, KeeperMatch, Plan, PlanTexts, RawIds, Verdict
 
@@ -231,6 +231,7 @@ def pack(stored: StoredPlan) -> dict[str, Any]:
     return {**packed, "sha256": checksum(packed)}
 
 
+@name_damage("a plan")
 def unpack(packed: Mapping[str, Any]) -> StoredPlan:
     """Unpack the plan of a document.
 
@@ -251,6 +252,7 @@ def unpack(packed: Mapping[str, Any]) -> StoredPlan:
     return StoredPlan(plan_id, previous, run, mode, at, plan, before, packed.get("until"))
 
 
+@name_damage("a plan")
 def unpack_columns(packed: Mapping[str, Any]) -> PlanColumns:
     """Unpack the columns of a document, without creating an object per record.
 

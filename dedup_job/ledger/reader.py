@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import chain, groupby, islice, takewhile
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from pymongo.database import Database
 
-from dedup_job.errors import DedupError, LeaseHeld, StateError
+from dedup_job.errors import DedupError, LeaseHeld, StateError, name_damage
 from dedup_job.ledger.head import Head, HeadDocument
 from dedup_job.ledger.overrides import KEEP, Override
 from dedup_job.ledger.plan_format import PlanColumns, PlanId, StoredPlan, unpack, unpack_columns
@@ -42,6 +42,23 @@ class Link:
     previous: PlanId | None
     run: str
     mode: str
+
+    @classmethod
+    @name_damage("a plan")
+    def read(cls, plan_id: PlanId, stored: Mapping[str, Any]) -> Self:
+        """Read the link of a plan from a part of its document."""
+        previous = PlanId.read(stored["previous"]) if stored["previous"] else None
+        return cls(plan_id, previous, stored["run"], stored["mode"])
+
+
+@name_damage("a row of `runs`")
+def _check_run(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the row of a run if it has the fields that each row has.
+
+    Raises:
+        StateError: If it has not.
+    """
+    return {**row, "mode": row["mode"], "started": row["started"]}
 
 
 class LedgerReader:
@@ -173,19 +190,18 @@ class LedgerReader:
     def links(self, last: PlanId | None) -> Iterator[Link]:
         """Yield the links from this plan back to the first; each is one lookup."""
         while last is not None:
-            found = self._plan(last, {"previous": 1, "run": 1, "mode": 1})
-            previous = PlanId.read(found["previous"]) if found["previous"] else None
-            yield Link(last, previous, found["run"], found["mode"])
-            last = previous
+            link = Link.read(last, self._plan(last, {"previous": 1, "run": 1, "mode": 1}))
+            yield link
+            last = link.previous
 
     def runs(self) -> Iterator[Mapping[str, Any]]:
-        """Yield the rows of the runs, newest first."""
-        yield from self.collection("runs").find(sort=NEWEST_FIRST)
+        """Return the rows of the runs, newest first."""
+        return map(_check_run, self.collection("runs").find(sort=NEWEST_FIRST))
 
     def run(self, name: str) -> Mapping[str, Any] | None:
         """Return the row of a run; None if there is no such run."""
-        found: Mapping[str, Any] | None = self.collection("runs").find_one({"_id": name})
-        return found
+        found = self.collection("runs").find_one({"_id": name})
+        return None if found is None else _check_run(found)
 
     def interrupted_runs(self) -> list[Mapping[str, Any]]:
         """Return the rows of the failed and killed runs since the last successful run, newest first.

@@ -39,6 +39,23 @@ def test_a_head_without_a_field_is_named(job: Job, name: str) -> None:
         check_named(job, command, "the head")
 
 
+@pytest.mark.parametrize("name", ["mode", "started"])
+def test_a_row_of_a_run_without_a_field_is_named(job: Job, name: str) -> None:
+    run = with_two_copies(job)
+    job.ledger("runs").update_one({}, {"$unset": {name: 1}})
+
+    for command in (["status"], ["history"], ["history", run]):
+        check_named(job, command, "a row of `runs`")
+
+
+def test_a_plan_without_the_plan_before_it_is_named(job: Job) -> None:
+    run = with_two_copies(job)
+    job.ledger("plans").update_many({}, {"$unset": {"previous": 1}})
+
+    for command in (["why", "1"], ["changes"], ["run"], ["undo", run, "--dry-run"]):
+        check_named(job, command, "a plan")
+
+
 @pytest.mark.parametrize("change", [{"run": "20200101T000000-0000"}, {"mode": "sync"}, {"until": 5}])
 def test_a_plan_that_says_something_else_is_damaged(job: Job, change: dict[str, Any]) -> None:
     job.source.insert_one({"_id": 1, "text": "one text alone"})
