@@ -16,15 +16,10 @@ from __future__ import annotations
 
 import errno
 import signal
-from collections.abc import Callable, Mapping
-from functools import wraps
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
-from bson.errors import BSONError
-
-P = ParamSpec("P")
-R = TypeVar("R")
 NO_MEMORY = (
     "there is not enough memory; free some, raise the limit (ulimit, container), or use fewer workers or a "
     "smaller batch_mb, in_flight_mb or cache_mb in the settings; then run again: nothing is lost"
@@ -113,35 +108,6 @@ def is_shortage(error: BaseException) -> bool:
     # bson wraps any error in an InvalidBSON with the same message, and a MemoryError has no message.
     is_wrapped = type(error).__name__ == "InvalidBSON" and not str(error)
     return isinstance(error, MemoryError) or is_wrapped
-
-
-def name_damage(what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Let a function that parses a document of the ledger raise StateError if the document is damaged.
-
-    That is, if it lacks a field, or has a value that cannot be right.
-
-    Args:
-        what: The document, for the message.
-    """
-
-    def decorate(parse: Callable[P, R]) -> Callable[P, R]:
-        # Plain code, as it runs for each row of a list: a context manager would nearly double the time.
-        @wraps(parse)
-        def parse_or_name(*args: P.args, **kwargs: P.kwargs) -> R:
-            try:
-                return parse(*args, **kwargs)
-            except (AttributeError, LookupError, TypeError, ValueError, BSONError) as error:
-                # bson also wraps a shortage of memory.
-                if is_shortage(error):
-                    raise
-                raise StateError(
-                    f"{what} in the ledger is damaged ({type(error).__name__}); restore the target database "
-                    "from a backup"
-                ) from error
-
-        return parse_or_name
-
-    return decorate
 
 
 def exit_code_of(error: BaseException) -> int:

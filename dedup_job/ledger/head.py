@@ -14,8 +14,9 @@ from typing import Any
 from pymongo import ReturnDocument
 from pymongo.errors import DuplicateKeyError
 
-from dedup_job.errors import ConfigError, LeaseHeld, StateError, name_damage
+from dedup_job.errors import ConfigError, LeaseHeld, StateError
 from dedup_job.fingerprint.recipe import FORMAT
+from dedup_job.ledger.name_damaged_documents import name_damage
 from dedup_job.ledger.plan_format import PlanId, counts_key, read_counts
 from dedup_job.ledger.promotion_state import BEGUN, Promotion
 from dedup_job.mongo.collection_checks import CollectionIds

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from bson import encode
 
-from dedup_job.errors import StateError, name_damage
+from dedup_job.errors import StateError
+from dedup_job.ledger.name_damaged_documents import name_damage
 from dedup_job.mongo.ids import split
 from dedup_job.records import UNIQUE, Action, Counts, KeeperMatch, Plan, PlanTexts, RawIds, Verdict
 

@@ -11,8 +11,9 @@ from typing import Any, Self, TypeVar
 
 from pymongo.database import Database
 
-from dedup_job.errors import DedupError, LeaseHeld, StateError, name_damage
+from dedup_job.errors import DedupError, LeaseHeld, StateError
 from dedup_job.ledger.head import Head, HeadDocument
+from dedup_job.ledger.name_damaged_documents import name_damage
 from dedup_job.ledger.overrides import KEEP, Override
 from dedup_job.ledger.plan_format import PlanColumns, PlanId, StoredPlan, unpack, unpack_columns
 from dedup_job.ledger.record_rows import Dependant, Selection, id_of_row, row_key, row_keys

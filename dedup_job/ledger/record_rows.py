@@ -13,8 +13,8 @@ from pymongo import ReplaceOne
 from pymongo.collection import Collection
 from pymongo.errors import BulkWriteError
 
-from dedup_job.errors import name_damage
 from dedup_job.fingerprint.preference_ranks import pack_rank
+from dedup_job.ledger.name_damaged_documents import name_damage
 from dedup_job.ledger.plan_format import StoredPlan
 from dedup_job.mongo.ids import (
     DOCUMENT,
