@@ -31,7 +31,7 @@ def mark(config: Path, clear: bool, yes: bool, dry_run: bool, **options: Any) ->
     """Mark duplicates in the source.
 
     Writes a field into each dropped record of the source: its keeper, the similarity, the reason and the run.
-    The name of the field is [mark] field, by default dedup.  The rest of a record stays as it is, and other
+    The name of the field is [mark] field, by default dedup.  The rest of a record stays the same, and other
     records are not touched.  Marks count neither when records are judged nor when they are compared.
 
     \b
@@ -77,7 +77,7 @@ def sweep(config: Path, archive: str | None, moved: bool, yes: bool, dry_run: bo
     was judged, and its keeper is there with its text.  `restore` and `undo` bring records back.  If it is
     killed, repeat it.  The first sweep names the archive; later ones use the same.
 
-    If the archive was dropped, renamed or restored, --moved goes on with the collection in --archive, which
+    If the archive was dropped, renamed or restored, --moved continues with the collection in --archive, which
     may be new.  Swept records that it does not have can no longer be restored.
 
     Exit code 3 means that the archive refused records, which stay in the source.
@@ -119,12 +119,12 @@ def sweep(config: Path, archive: str | None, moved: bool, yes: bool, dry_run: bo
 @rate_options
 @common_options
 def promote_target(config: Path, back: bool, yes: bool, dry_run: bool, **options: Any) -> int:
-    """Put the target in the place of its source.
+    """Replace the source by its target.
 
     Renames the source to NAME and the target to the source's name, after comparing source, target and ledger.
-    From then on nothing is copied: the ledger goes on with the promoted collection, once `copy = false` is in
-    [target].  Nothing is deleted.  If the command is killed, repeat it.  It is refused once `sweep` has moved
-    records out of the source, which has no duplicates then.
+    From then on nothing is copied: the ledger continues with the promoted collection, once `copy = false` is
+    in [target].  Nothing is deleted.  If the command is killed, repeat it.  It is refused once `sweep` has
+    moved records out of the source, which has no duplicates then.
 
     Exit code 3 means that records changed while the collections were renamed; the output names them.
 

@@ -258,7 +258,7 @@ class PromoteResult:
     def as_text(self) -> str:
         """Return the result as text, with what to do next."""
         if self.already and self.is_back:
-            return f"{self.source}: no target is in the place of its source, so there is nothing to take back"
+            return f"{self.source}: no target has replaced it, so there is nothing to undo"
         if self.is_back:
             lines = [f"{self.source} is the source again, and {self.former} the target"]
         else:

@@ -35,7 +35,7 @@ def next_steps(dry_run: RunSummary, source: str, target: str | None, has_page: b
     else:
         steps = [
             (command, f"copies the unique records to {target}; {source} is only read"),
-            ("promote", f"then puts {target} in the place of {source}"),
+            ("promote", f"then replaces {source} by {target}"),
             ("mark", f"or {mark}; no copy is needed for it: [target] copy = false"),
             ("sweep --archive NAME", f"or, without a copy, {sweep} into the collection NAME"),
         ]
