@@ -247,6 +247,12 @@ class Pages:
             most: The most documents.
         """
         size, start = self.size(), ids.after or ids.start
+        if start == MAX_KEY:
+            # A range with `min` ends before MaxKey.
+            return [] if ids.after else self._find_max_key(fields)
+        if start is not None and start == ids.before:
+            # The server refuses an empty range.
+            return []
         limit = min(most, IDS_A_PAGE if fields else size.records)
         command: dict[str, Any] = {
             "find": self.collection.name,

@@ -4,13 +4,14 @@ import json
 from typing import Any
 
 import pytest
-from bson import encode
+from bson import MaxKey, MinKey, encode
 from bson.objectid import ObjectId
 from pymongo.database import Database
 
 from dedup_job import config
 from dedup_job.commands.estimate import estimate
 from dedup_job.errors import ConfigError
+from dedup_job.mongo.pages import Window
 from dedup_job.mongo.source import Source
 from dedup_job.pipeline.command_context import Context
 from scripts.bench.corpus import generate
@@ -84,13 +85,21 @@ def test_an_estimate_of_nothing_says_so(job: Job, condition: str, told: str) -> 
 
 
 def test_stretches_begin_at_ids_of_every_type_in_the_servers_order(database: Database[Any]) -> None:
-    ids = [None, 1, 2.5, "a", {"a": 1}, b"\0", ObjectId(), True]
+    ids = [None, 1, 2.5, "a", {"a": 1}, b"\0", ObjectId(), True, MinKey(), MaxKey()]
     database.pages.insert_many({"_id": one, "text": "x"} for one in ids)
     source = Source(database.pages, {})
     in_order = [encode({"_id": row["_id"]}) for row in database.pages.find().sort("_id", 1)]
     assert source.draw_ids(len(ids)) == in_order
-    for place, raw_id in enumerate(in_order):
-        assert source.stretch(raw_id, 3).ids == in_order[place : place + 3]
+    for place, raw_id in enumerate(in_order[:-1]):
+        # A range ends before MaxKey.
+        assert source.stretch(raw_id, 3).ids == in_order[place:-1][:3]
+    assert source.stretch(in_order[-1], 3).ids == in_order[-1:]
+
+
+def test_an_empty_range_of_ids_has_no_records(database: Database[Any]) -> None:
+    database.pages.insert_many({"_id": number, "text": "x"} for number in range(3))
+    one = encode({"_id": 1})
+    assert list(Source(database.pages, {}).batches(Window(start=one, before=one))) == []
 
 
 def test_the_storage_is_what_the_server_says(database: Database[Any]) -> None:
