@@ -162,6 +162,14 @@ def as_inserted(record: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def test_a_megabyte_that_looks_like_names_of_times_is_searched_once() -> None:
+    """A search from each of its bytes to its end would take hours."""
+    likely = encode({"_id": 1, "value": b"\x11" * (1 << 20), "number": 0.0})
+
+    assert not has_empty_time(likely)
+    assert has_empty_time(encode({"_id": 1, "value": b"\x11" * (1 << 20), "at": Timestamp(0, 0)}))
+
+
 @given(FIELDS, st.sampled_from([1, Timestamp(0, 0)]))
 def test_a_record_has_arrived_when_nothing_differs_but_times_that_the_server_sets(
     fields: dict[str, Any], raw_id: Any
