@@ -160,7 +160,8 @@ def _start(cluster: Cluster, name: str) -> SparkSession:
         if cluster.is_local:
             raise StorageFull(
                 f"Spark does not start ({class_of(error)}); see what it says above: can this user write to "
-                "its folder for temporary files (spark.local.dir, SPARK_LOCAL_DIRS), and is there room?"
+                "its folder for temporary files (spark.local.dir, SPARK_LOCAL_DIRS), is there room, and is "
+                "spark.driver.memory in [engine.conf] at least 450m?"
             ) from None
         raise Unreachable(
             f"Spark does not start on {cluster.master or 'the master of spark-submit'} ({class_of(error)}): "

@@ -102,7 +102,7 @@ def promoted(job: Job) -> Job:
 
 
 def plans(job: Job) -> list[dict[str, Any]]:
-    unstable = {"run", "at", "_id", "previous"}
+    unstable = {"run", "at", "_id", "previous", "sha256"}
     return [
         {name: value for name, value in plan.items() if name not in unstable}
         for plan in job.ledger("plans").find(sort=[("_id", 1)])

@@ -99,7 +99,8 @@ def plans(job: Job) -> list[dict[str, Any]]:
     """What the ledger has of each plan, without what differs from run to run."""
     found = list(job.ledger("plans").find().sort("_id", 1))
     return [
-        {name: plan[name] for name in plan if name not in ("_id", "run", "at", "previous")} for plan in found
+        {name: plan[name] for name in plan if name not in ("_id", "run", "at", "previous", "sha256")}
+        for plan in found
     ]
 
 

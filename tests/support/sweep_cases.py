@@ -36,7 +36,7 @@ def archived(job: Job) -> dict[Any, bytes]:
 
 def plans(job: Job) -> list[dict[str, Any]]:
     """Return the decisions in the ledger, without what differs from run to run."""
-    unstable = {"run", "at", "_id", "previous"}
+    unstable = {"run", "at", "_id", "previous", "sha256"}
     return [
         {name: value for name, value in plan.items() if name not in unstable}
         for plan in job.ledger("plans").find(sort=[("_id", 1)])
