@@ -228,10 +228,7 @@ class Pages:
 
         Each page is a new find that is read to its end at once, so no cursor has to stay open.
         """
-        if ids.before == MIN_KEY:
-            # The server refuses an empty range.
-            return
-        while ids.after != MAX_KEY and (page := self.page(ids, fields)):
+        while page := self.page(ids, fields):
             yield page
             ids = replace(ids, after=id_of(page[-1]))
         # An index scan with `min` ends before MaxKey, which sorts after everything.
@@ -250,7 +247,7 @@ class Pages:
         if start == MAX_KEY:
             # A range with `min` ends before MaxKey.
             return [] if ids.after else self._find_max_key(fields)
-        if start is not None and start == ids.before:
+        if ids.before is not None and ids.before in (start, MIN_KEY):
             # The server refuses an empty range.
             return []
         limit = min(most, IDS_A_PAGE if fields else size.records)
