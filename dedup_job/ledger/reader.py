@@ -59,7 +59,9 @@ def _check_run(row: Mapping[str, Any]) -> Mapping[str, Any]:
     Raises:
         StateError: If it has not.
     """
-    return {**row, "mode": row["mode"], "started": row["started"]}
+    if lacking := {"mode", "started"} - row.keys():
+        raise KeyError(*lacking)
+    return row
 
 
 class LedgerReader:
