@@ -101,19 +101,11 @@ def promoted(job: Job) -> Job:
     return job
 
 
-def plans(job: Job) -> list[dict[str, Any]]:
-    unstable = {"run", "at", "_id", "previous", "sha256"}
-    return [
-        {name: value for name, value in plan.items() if name not in unstable}
-        for plan in job.ledger("plans").find(sort=[("_id", 1)])
-    ]
-
-
 def test_source_and_target_are_renamed_and_nothing_else_changes(
     decided: Job, console: Callable[..., Any]
 ) -> None:
     source, target = records(decided, "pages"), records(decided, "unique")
-    uuids, decisions = collections(decided), plans(decided)
+    uuids, decisions = collections(decided), decided.plans()
     before = decided.hash()
 
     preview = console("promote", "--dry-run")
@@ -129,7 +121,7 @@ def test_source_and_target_are_renamed_and_nothing_else_changes(
     assert records(decided, "pages") == target
     assert records(decided, "pages_before") == source
     assert collections(decided) == {"pages": uuids["unique"], "pages_before": uuids["pages"]}
-    assert plans(decided) == decisions
+    assert decided.plans() == decisions
     assert console("promote", "--yes")["already"]
 
 
@@ -150,7 +142,7 @@ def test_a_nightly_run_after_a_promotion_decides_as_without_it(
     other = twin()
     decided.source.insert_many(late)
     other.decide("run")
-    expected, rows = plans(other), (other.rows("dropped"), other.rows("exceptions"))
+    expected, rows = other.plans(), (other.rows("dropped"), other.rows("exceptions"))
     decided.source.delete_many({"_id": {"$gte": 2000}})
 
     job = promoted(decided)
@@ -159,7 +151,7 @@ def test_a_nightly_run_after_a_promotion_decides_as_without_it(
 
     assert counts.read == len(late)
     assert counts.duplicate > 50
-    assert plans(job) == expected
+    assert job.plans() == expected
     assert (job.rows("dropped"), job.rows("exceptions")) == rows
     assert job.decide("run").counts.read == 0
     assert console("verify")["differences"] == {}
@@ -177,9 +169,9 @@ def test_what_was_dropped_before_is_neither_changed_nor_vanished_afterwards(
     assert console("sync", "--dry-run")["exit_code"] == 0
     assert console("verify")["differences"] == {}
     assert console("status")["promotion"] == {"state": "done", "kept_as": "pages_before"}
-    decisions = plans(decided)
+    decisions = decided.plans()
     console("sync", "--yes")
-    assert plans(decided) == decisions
+    assert decided.plans() == decisions
 
     row = decided.ledger("dropped").find_one()
     assert row is not None

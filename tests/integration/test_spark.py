@@ -95,15 +95,6 @@ def on_spark(
         return spark_backfill.decide(context, observe, consent)
 
 
-def plans(job: Job) -> list[dict[str, Any]]:
-    """What the ledger has of each plan, without what differs from run to run."""
-    found = list(job.ledger("plans").find().sort("_id", 1))
-    return [
-        {name: plan[name] for name in plan if name not in ("_id", "run", "at", "previous", "sha256")}
-        for plan in found
-    ]
-
-
 def test_spark_decides_as_one_machine_does_and_a_nightly_run_goes_on(
     filled: Job, another_job: Callable[[], Job]
 ) -> None:
@@ -112,7 +103,7 @@ def test_spark_decides_as_one_machine_does_and_a_nightly_run_goes_on(
     assert min(here.near, here.exact, len(here.unchecked)) > 0
     assert on_spark(other).counts == here
     assert other.outcome() == filled.outcome()
-    assert plans(other) == plans(filled)
+    assert other.plans() == filled.plans()
     late = [{"data": record["data"]} for record in generate(60, seed=3)] + [
         {"data": text["data"]} for text in odd()
     ]
@@ -147,7 +138,7 @@ def test_spark_separates_groups_as_one_machine_does(filled: Job, another_job: Ca
     assert min(here.near, here.exact) > 0
     assert on_spark(other).counts == here
     assert other.outcome() == filled.outcome()
-    assert plans(other) == plans(filled)
+    assert other.plans() == filled.plans()
 
 
 @pytest.mark.long
@@ -341,7 +332,7 @@ def test_into_how_many_parts_the_work_is_cut_decides_nothing(
     here = filled.decide("backfill").counts
     assert on_spark(other, partitions).counts == here
     assert other.outcome() == filled.outcome()
-    assert plans(other) == plans(filled)
+    assert other.plans() == filled.plans()
 
 
 @pytest.mark.longest

@@ -13,7 +13,7 @@ from tests.support.job import LEDGER, RAW, Job
 from tests.support.kill_in_process import free_lease, killed_after, killed_after_setting
 from tests.support.made_up_records import made_up_records, number_records
 from tests.support.restore_cases import TEXT
-from tests.support.sweep_cases import ARCHIVE, archived, plans, records, restore, sweep
+from tests.support.sweep_cases import ARCHIVE, archived, records, restore, sweep
 from tests.support.undo_cases import undo
 
 OTHER = "完全不同的另一段文字，谁也没有见过它。"
@@ -73,7 +73,7 @@ def test_a_swept_source_decides_and_agrees_as_an_unswept_one(
         one.source.insert_many(late)
         assert one.decide("run").counts.read == 80
         assert one.decide("run").counts.read == 0
-    assert plans(decided) == plans(twin)
+    assert decided.plans() == twin.plans()
     due = answer(decided, "sync", "--dry-run")
     assert (due["renew"], due["undecided"], due["take_out"]) == (0, 0, {"kept": 0, "not_kept": 0})
     assert set(due["decide_again"].values()) == {0}

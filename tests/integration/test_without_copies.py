@@ -14,15 +14,6 @@ from tests.support.job import Job
 from tests.support.made_up_records import made_up_records, number_records
 
 
-def plans(job: Job) -> list[dict[str, Any]]:
-    """Return the decisions in the ledger, without what differs from run to run."""
-    unstable = {"run", "at", "_id", "previous", "sha256"}
-    return [
-        {name: value for name, value in plan.items() if name not in unstable}
-        for plan in job.ledger("plans").find(sort=[("_id", 1)])
-    ]
-
-
 def rows(job: Job) -> tuple[dict[Any, Any], dict[Any, Any]]:
     return job.rows("dropped"), job.rows("exceptions")
 
@@ -53,7 +44,7 @@ def test_a_backfill_decides_as_with_copies_and_writes_nothing_but_its_ledger(job
     counts = bare.decide("backfill").counts
 
     assert counts.duplicate > 50
-    assert plans(bare) == plans(job)
+    assert bare.plans() == job.plans()
     assert rows(bare) == rows(job)
     assert source_hash(job) == before
     names = set(bare.database.list_collection_names()) - {"pages", "unique"}
@@ -69,7 +60,7 @@ def test_nightly_runs_decide_as_with_copies(job: Job, bare: Job) -> None:
         assert one.decide("run").counts.read == 100
         assert one.decide("run").counts.read == 0
 
-    assert plans(bare) == plans(job)
+    assert bare.plans() == job.plans()
     assert rows(bare) == rows(job)
 
 

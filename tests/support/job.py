@@ -166,6 +166,14 @@ class Job:
         digest: str = self.database.command("dbHash")["md5"]
         return digest
 
+    def plans(self) -> list[dict[str, Any]]:
+        """Return the plans of the ledger, without values that differ from run to run."""
+        unstable = {"run", "at", "_id", "previous", "sha256"}
+        return [
+            {name: value for name, value in plan.items() if name not in unstable}
+            for plan in self.ledger("plans").find(sort=[("_id", 1)])
+        ]
+
     def rows(self, name: str) -> dict[Any, Any]:
         """Return the rows of a ledger collection by id, without values that differ from run to run."""
         return {

@@ -32,12 +32,3 @@ def records(job: Job, name: str = "pages") -> dict[Any, bytes]:
 
 def archived(job: Job) -> dict[Any, bytes]:
     return records(job, ARCHIVE)
-
-
-def plans(job: Job) -> list[dict[str, Any]]:
-    """Return the decisions in the ledger, without what differs from run to run."""
-    unstable = {"run", "at", "_id", "previous", "sha256"}
-    return [
-        {name: value for name, value in plan.items() if name not in unstable}
-        for plan in job.ledger("plans").find(sort=[("_id", 1)])
-    ]
