@@ -42,12 +42,11 @@ def fit_idf(config: Path, output: Path, min_df: int, limit: int | None, **option
     from dedup_job.commands.fit_idf import fit_idf as learn
     from dedup_job.config import to_toml
     from dedup_job.pipeline.command_context import Context
-    from dedup_job.report.output_files import check_file, check_folder
+    from dedup_job.report.output_files import check_file
     from dedup_job.report.progress import Progress
 
     settings, talk = prepare_settings(config, options, {"--output": output})
     output = output.absolute()
-    check_folder(output.parent, "--output", UsageError)
     check_file(output, "--output")
     with Context(settings) as context:
         count = context.source.estimated_matches()

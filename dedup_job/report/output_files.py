@@ -15,19 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dedup_job.errors import ConfigError, DedupError, StorageFull, UsageError
+from dedup_job.errors import ConfigError, StorageFull, UsageError
 
 
-def check_folder(folder: Path, what: str, kind: type[DedupError] = ConfigError) -> None:
-    """Create a folder if it does not exist, and check that files can be written there.
-
-    Args:
-        folder: The folder.
-        what: The setting or option that names it, for the message.
-        kind: The error to raise.
+def check_folder(folder: Path, setting: str) -> None:
+    """Create the folder that a setting names if it does not exist, and check that files can be written there.
 
     Raises:
-        DedupError: Of this kind, if no file can be written.
+        ConfigError: If no file can be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -35,9 +30,9 @@ def check_folder(folder: Path, what: str, kind: type[DedupError] = ConfigError) 
         with tempfile.TemporaryFile(dir=folder):
             pass
     except FileExistsError:
-        raise kind(f"{what}: {folder} is a file, not a folder") from None
+        raise ConfigError(f"{setting}: {folder} is a file, not a folder") from None
     except OSError as error:
-        raise kind(f"{what}: {folder} cannot be written: {error.strerror}") from None
+        raise ConfigError(f"{setting}: {folder} cannot be written: {error.strerror}") from None
 
 
 def check_file(file: Path, what: str) -> None:

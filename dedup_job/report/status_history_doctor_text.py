@@ -153,6 +153,8 @@ def doctor_text(shown: Mapping[str, Any]) -> str:
         # A run ends at its first problem, so this is the exit code of the run, too.
         first = next(check for check in shown["checks"] if check["exit_code"])
         result = f"a run would end with {shown['exit_code']}: {first['about']}, see above"
+    elif warned := [check["about"] for check in shown["checks"] if check["state"] == "warning"]:
+        result = f"a run can start, but look at the warnings first: {', '.join(dict.fromkeys(warned))}"
     else:
         result = "no problem was found: a run can start"
     return "\n".join([*lines, "", result])

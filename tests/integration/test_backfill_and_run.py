@@ -250,6 +250,13 @@ def test_fit_idf_says_why_no_term_is_left(job: Job, texts: list[str], told: str)
     assert (done.returncode, told in done.stderr, output.exists()) == (78, True, False)
 
 
+def test_fit_idf_writes_only_to_a_folder_that_exists(job: Job) -> None:
+    job.source.insert_one({"_id": 1, "text": "灯塔在海岸边上"})
+    done = job.command("fit-idf", "--output", str(job.folder / "no" / "idf.txt"))
+    assert (done.returncode, (job.folder / "no").exists()) == (64, False)
+    assert "No such file or directory; name a file in a folder that exists" in done.stderr
+
+
 @pytest.mark.parametrize("element", ["noscript", "template"])
 def test_records_that_differ_where_no_reader_sees_it_are_kept_and_named(job: Job, element: str) -> None:
     job.set("source", fields=["data"])

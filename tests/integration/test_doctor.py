@@ -138,6 +138,8 @@ def test_an_empty_source_is_no_fault(filled: Job, console: Console) -> None:
     filled.source.delete_many({})
     said = console("doctor", "--json")
     assert (said.code, found(said)["fields"], found(said)["room"]) == (0, ("warning", 0), ("warning", 0))
+    last = doctor_text(said.json).splitlines()[-1]
+    assert last == "a run can start, but look at the warnings first: fields, room"
     assert console("backfill").code == 0
 
 
