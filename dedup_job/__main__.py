@@ -84,7 +84,7 @@ def _open_streams() -> None:
 
 def _flush_streams() -> None:
     """Flush stdout and stderr; redirect a broken stream to /dev/null, so that the exit raises no error."""
-    for stream in filter(None, (sys.stdout, sys.stderr)):
+    for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except (OSError, ValueError):
@@ -136,7 +136,8 @@ def _form(arguments: Sequence[str]) -> logs.OutputFormat:
     """Return the format of the log, read directly from the arguments: click may yet reject them."""
     return logs.OutputFormat(
         is_json_log="--log=json" in arguments or ("--log", "json") in pairwise(arguments),
-        is_verbose=bool({"-v", "--verbose"} & set(arguments)),
+        # Short options can be written together, as in -vc shop.toml.
+        is_verbose=any(each == "--verbose" or each.startswith("-v") for each in arguments),
         is_json="--json" in arguments,
     )
 

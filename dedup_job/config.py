@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Any, Literal, get_args
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from bson import encode
 from bson.json_util import CANONICAL_JSON_OPTIONS, dumps, loads
@@ -22,7 +23,6 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    PrivateAttr,
     SecretStr,
     ValidationError,
     ValidationInfo,
@@ -430,8 +430,8 @@ class Settings(Deciding):
         return report.model_copy(update=fields)
 
     # Settings that the environment or the command line changes, as "match.min_similarity (--set)".
-    _overrides: tuple[str, ...] = PrivateAttr(())
-    _command: str = PrivateAttr("")
+    _overrides: tuple[str, ...] = ()
+    _command: str = ""
 
     @property
     def overrides(self) -> tuple[str, ...]:
@@ -458,7 +458,7 @@ class Settings(Deciding):
         return connection_string(TARGET_URI, self.target.uri_file)
 
 
-def load_settings(path: Path, assignments: Sequence[str] = ()) -> Settings:
+def load_settings(path: Path, assignments: Sequence[str] = (), command: str = "") -> Settings:
     """Read and check a settings file.
 
     A setting can also be given by an environment variable, such as DEDUP_MATCH_MIN_SIMILARITY for
@@ -467,6 +467,7 @@ def load_settings(path: Path, assignments: Sequence[str] = ()) -> Settings:
     Args:
         path: The file.
         assignments: Settings from the command line, such as "match.min_similarity=0.9".
+        command: Name of the command that will work with them.
 
     Raises:
         ConfigError: In one line that says what to correct.
@@ -489,6 +490,7 @@ def load_settings(path: Path, assignments: Sequence[str] = ()) -> Settings:
             section[override.key] = override.value
     settings = check_settings(table, str(path), path.absolute().parent)
     settings._overrides = tuple(f"{item.section}.{item.key} ({item.origin})" for item in overrides)
+    settings._command = command
     return settings
 
 
@@ -524,7 +526,7 @@ def keys_of(section: type[BaseModel]) -> dict[str, FieldInfo]:
 def _settings_from_environment() -> list[SettingOverride]:
     """Return the settings that an environment variable gives, such as DEDUP_MATCH_RADIUS."""
     return [
-        SettingOverride(section, key, _parse_value(os.environ[variable]), variable)
+        SettingOverride(section, key, _parse_value(os.environ[variable], section, key), variable)
         for section, field in Settings.model_fields.items()
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
         for key in keys_of(field.annotation)
@@ -539,7 +541,7 @@ def _parse_assignment(assignment: str) -> SettingOverride:
     if not (section and dot and key and equals):
         # The assignment may hold a password, so it is not repeated.
         raise UsageError("--set: expected SECTION.KEY=VALUE, such as match.min_similarity=0.9")
-    return SettingOverride(section, key, _parse_value(value), "--set")
+    return SettingOverride(section, key, _parse_value(value, section, key), "--set")
 
 
 def to_toml(value: Any) -> str:
@@ -565,13 +567,28 @@ def _parse_toml(text: str) -> dict[str, Any]:
         raise ValueError("a number has too many digits") from None
 
 
-def _parse_value(text: str) -> Any:
-    """Parse a TOML value; return a text that is not valid TOML unchanged, so quotes are optional."""
+def _parse_value(text: str, section: str, key: str) -> Any:
+    """Parse the TOML value of a setting; where a text is expected, or it is not TOML, quotes are optional."""
     try:
         parsed = _parse_toml(f"value = {text}")
     except ValueError:
         return text
-    return parsed["value"] if len(parsed) == 1 else text
+    value = parsed["value"]
+    # The filter {} and the name 2024 are TOML of other types.
+    is_other_type = _is_text(section, key) and not isinstance(value, str)
+    return text if is_other_type or len(parsed) > 1 else value
+
+
+def _is_text(section: str, key: str) -> bool:
+    """Return whether the value of a setting is a text or the name of a file."""
+    info = Settings.model_fields.get(section)
+    model = info.annotation if info else None
+    if not (isinstance(model, type) and issubclass(model, BaseModel)) or key not in keys_of(model):
+        return False
+    annotation = keys_of(model)[key].annotation
+    parts = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    # `__origin__` of `Annotated[Path, ...]`, as `File` is, is the path.
+    return not {str, Path}.isdisjoint(getattr(part, "__origin__", part) for part in parts)
 
 
 def check_settings(table: dict[str, Any], name: str, folder: Path = Path()) -> Settings:
@@ -612,13 +629,6 @@ def with_values(settings: Settings, section: str, **values: Any) -> Settings:
     """Return a copy of the settings with other values, unchecked, in a section; None keeps a value."""
     changes = {name: value for name, value in values.items() if value is not None}
     return settings.model_copy(update={section: getattr(settings, section).model_copy(update=changes)})
-
-
-def with_command(settings: Settings, command: str) -> Settings:
-    """Return a copy of the settings that knows the name of the command."""
-    copy = settings.model_copy()
-    copy._command = command
-    return copy
 
 
 def with_decisions_of(settings: Settings, other: Settings) -> Settings:

@@ -92,7 +92,8 @@ def evaluate(config: Path, labels: Path, at: float, **options: Any) -> int:
 
     settings, output = prepare_settings(config, options)
     try:
-        lines = read_text_file(labels).splitlines()
+        # Not `splitlines`: an id may hold characters at which that also splits, such as U+2028.
+        lines = read_text_file(labels).split("\n")
     except OSError as error:
         raise UsageError(f"{labels}: {error.strerror}") from None
     except UnicodeDecodeError:

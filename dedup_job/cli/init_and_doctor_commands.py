@@ -127,8 +127,11 @@ def _open_catalog(stack: ExitStack, config: Path, options: dict[str, Any]) -> Ca
     from dedup_job.commands import init
 
     uri_file = options["uri_file"]
-    # A relative path in the settings is relative to the settings file.
-    path = None if uri_file is None else config.absolute().parent / uri_file.expanduser()
+    try:
+        # A relative path in the settings is relative to the settings file.
+        path = None if uri_file is None else config.absolute().parent / uri_file.expanduser()
+    except RuntimeError:
+        raise UsageError(f"--uri-file {uri_file}: there is no such home directory") from None
     try:
         return stack.enter_context(init.open_catalog(path, options["allow_plaintext"]))
     except DedupError as error:

@@ -179,11 +179,10 @@ def prepare_settings(
     from dedup_job import config as configuration
     from dedup_job.pipeline.measure_and_limit_memory import check_least
 
-    settings = configuration.load_settings(config, options["assignments"])
+    command = click.get_current_context().info_name or ""
+    settings = configuration.load_settings(config, options["assignments"], command)
     pages = {"--html": options.get("file"), "--save-pairs": options.get("save_pairs")}
     _check_differ({"-c": config, "[report] metrics": settings.report.metrics, **pages, **outputs})
-    if context := click.get_current_context(silent=True):
-        settings = configuration.with_command(settings, context.info_name or "")
     # A command without the option needs one worker at most.
     workers, rates = options.get("workers", 1), ("max_docs_per_second", "max_mb_per_second")
     settings = configuration.with_values(settings, "engine", workers=workers, kind=options.get("engine"))

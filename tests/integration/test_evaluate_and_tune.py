@@ -116,6 +116,16 @@ def test_a_pair_that_is_repeated_counts_once(job: Job) -> None:
     assert [(one.pair.line, one.found) for one in judged] == [(1, True), (3, True)]
 
 
+def test_lines_of_pairs_end_at_line_feeds_alone(job: Job) -> None:
+    job.source.insert_many(
+        [{"_id": name, "text": "一二三四五六七八九十" * 5} for name in ("a\u2028b", "c\x85d")]
+    )
+    path = job.folder / "pairs.jsonl"
+    path.write_bytes('{"id1": "a\u2028b", "id2": "c\x85d", "label": 1}\r\n'.encode())
+    done = job.command("evaluate", "--labels", str(path), "--json")
+    assert (done.returncode, json.loads(done.stdout)["hits"]) == (0, 1), done.stderr
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

@@ -103,6 +103,7 @@ def test_without_a_server_it_asks_all_the_same(
         (("--source", "shop.pages"), None, "there is no terminal to ask on: add --field"),
         (("--source", "shop", "--field", "data"), None, "--source: expected DATABASE.COLLECTION"),
         ((), "shop\n", "nothing was written"),
+        (("--uri-file", "~nobody-here/uri"), "shop\n", "--uri-file ~nobody-here/uri: there is no such home"),
     ],
 )
 def test_what_is_not_said_is_a_usage_error_and_nothing_is_written(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -212,3 +214,13 @@ def test_an_argument_that_is_not_utf8_is_refused(job: Job, arguments: tuple[str,
     done = job.command(*arguments, program=("-m", "dedup_job"))
     assert (done.returncode, done.stdout) == (64, "")
     assert done.stderr.rstrip().endswith("an argument is not in UTF-8")
+
+
+@pytest.mark.parametrize("verbose", [["-v", "-c"], ["--verbose", "-c"], ["-vc"], ["-c"]])
+def test_the_traceback_of_an_error_is_printed_where_it_is_asked_for(
+    tmp_path: Path, verbose: list[str]
+) -> None:
+    command = [sys.executable, "-m", "dedup_job", "status", *verbose, str(tmp_path / "nowhere.toml")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 78
+    assert ("in load_settings" in done.stderr) == (verbose != ["-c"])

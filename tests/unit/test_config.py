@@ -525,6 +525,27 @@ def test_the_environment_changes_the_file_and_the_command_line_changes_both(
     )
 
 
+@pytest.mark.parametrize(
+    ("assignment", "value"),
+    [
+        ("source.filter={}", "{}"),
+        ('source.filter={"a": 1}', '{"a": 1}'),
+        ("source.collection=2024-05-01", "2024-05-01"),
+        ("target.database=7", "7"),
+        ('target.database="7"', "7"),
+        ("report.group_by=true", "true"),
+        ("recipe.idf_table=7", "{folder}/7"),
+    ],
+)
+def test_a_text_from_the_command_line_needs_no_quotes_although_it_is_toml(
+    file: Path, assignment: str, value: str
+) -> None:
+    file.write_text(SMALLEST, "utf-8")
+    loaded = load_settings(file, [assignment])
+    section, key = assignment.partition("=")[0].split(".")
+    assert str(getattr(getattr(loaded, section), key)) == value.replace("{folder}", str(file.parent))
+
+
 @pytest.mark.parametrize("assignment", ["match", "match=1", "match.radius", ".radius=1", "match.=1"])
 def test_a_malformed_assignment_is_named_without_its_value(file: Path, assignment: str) -> None:
     file.write_text(SMALLEST, "utf-8")
