@@ -71,11 +71,11 @@ class Pair:
     def records(self, name: str, with_marks: bool = False) -> Source:
         """Return a collection for reading; marks are no part of a record, and left out by default."""
         read = bytes if with_marks else MarkField(self.settings.mark.field).without
-        return Source(self._database[name], {}, self._size, self._retry, self._pace, read)
+        return Source(self.collection(name), {}, self._size, self._pace, read)
 
     def inserter(self, name: str) -> Target:
         """Return a collection for inserting records unchanged."""
-        return Target(self._database[name], self._retry)
+        return Target(self.collection(name))
 
     def head(self) -> Head:
         """Return the state of the ledger; raise ConfigError if nothing was decided."""

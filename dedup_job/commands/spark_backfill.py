@@ -29,6 +29,7 @@ from dedup_job.mongo.mark_field import MarkField
 from dedup_job.mongo.pages import MAX_KEY, BatchSize, Window
 from dedup_job.mongo.read_rate_limit import Pace
 from dedup_job.mongo.reference_collections import is_reference
+from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.source import Members, Source
 from dedup_job.pipeline.command_context import Context, connect_to, make_reference, read_rates, retry_policy
 from dedup_job.pipeline.fingerprint_workers import Capacity
@@ -87,15 +88,17 @@ class SourceReading:
         size = BatchSize(limits.batch_records, limits.batch_mb << 20)
         if range_.reference is None:
             with connect_to(self.settings, self.uri, "source") as client:
-                collection = client[settings.database][settings.collection]
+                found = client[settings.database][settings.collection]
+                collection = RetryingCollection(found, "the source", retry)
                 read = MarkField(self.settings.mark.field).without
-                source = Source(collection, settings.condition, size, retry, pace, read, self.members)
+                source = Source(collection, settings.condition, size, pace, read, self.members)
                 yield from _read_range(source, range_)
             return
         named = self.settings.reference[range_.reference]
-        what = f"the reference {named.full_name}"
-        with connect_to(self.settings, self.reference_uris[range_.reference], what) as client:
-            records = Source(client[named.database][named.collection], {}, size, retry, pace)
+        name = f"reference {named.full_name}"
+        with connect_to(self.settings, self.reference_uris[range_.reference], name) as client:
+            found = client[named.database][named.collection]
+            records = Source(RetryingCollection(found, f"the {name}", retry), {}, size, pace)
             reference = make_reference(self.settings, range_.reference, records)
             yield from map(reference.views, _read_range(records, range_))
 

@@ -158,7 +158,7 @@ class RecordReader:
             items: Raw ids and raw records.
         """
         raws = [raw for _, raw in items]
-        prints = self._engine.fingerprint(raws) if raws else Fingerprints.join([])
+        prints = self._engine.fingerprint(raws)
         # A record that killed its worker must not be parsed in this process.
         judged = [row for row, reason in enumerate(prints.reasons) if not reason]
         texts = dict(zip(judged, self._reader.texts([raws[row] for row in judged])[0], strict=True))

@@ -50,7 +50,7 @@ class UndoBackup:
 
     def __init__(self, collection: RetryingCollection) -> None:
         self._collection = collection
-        self._records = Target(collection.unretried, collection.retry)
+        self._records = Target(collection)
 
     @property
     def name(self) -> str:

@@ -69,10 +69,10 @@ class Archive:
         """
         archive = RetryingCollection(source.database[name], "the archive", source.retry)
         self.name, self.full_name = name, archive.full_name
-        self.records = Target(archive.unretried, source.retry)
+        self.records = Target(archive)
         self._source, self._archive, self._field, self._pace = source, archive, field, pace
         self._stored = Lookup(source)
-        self._way_back = Target(source.unretried, source.retry, field.without)
+        self._way_back = Target(source, field.without)
 
     def check(self, target: RetryingCollection) -> None:
         """Raise ConfigError if records cannot be moved to this archive, and back."""
@@ -178,7 +178,7 @@ class Archive:
 
     def as_source(self) -> Source:
         """Return the archive, read like a source."""
-        return Source(self._archive.unretried, {}, retry=self._archive.retry)
+        return Source(self._archive, {})
 
 
 def _in_time(before: datetime) -> Mapping[str, Any]:

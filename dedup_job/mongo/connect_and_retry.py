@@ -153,7 +153,7 @@ def connect(
 
     Args:
         uri: The connection string.
-        name: "source" or "target", for messages.
+        name: "source", "target" or "reference ...", for messages.
         seconds: Time until a deployment without any answering member counts as unreachable. A member that
             stops answering later is noticed after 1.5 times this time.
         retry: How long commands are retried, and a primary is waited for. Also sets the time limit of reads.
@@ -317,9 +317,8 @@ def _translate_error(what: str, error: PyMongoError) -> DedupError:
     if missing := _missing_member(error):
         return Unreachable(f"{what}: {missing}")
     if isinstance(error, ConnectionFailure) and not isinstance(error, NotPrimaryError):
-        variable = "DEDUP_SOURCE_URI" if what.startswith("the source") else "DEDUP_TARGET_URI"
         failure = describe_failure(error) or "is it running?"
-        return Unreachable(f"{what} does not answer: {failure} (its address is from {variable} or uri_file)")
+        return Unreachable(f"{what} does not answer: {failure} (its address is from {_address_of(what)})")
     if isinstance(error, Disturbed):
         return Unreachable(f"{what}: another process kept changing it at the same time; run again later")
     if isinstance(error, WTimeoutError):
@@ -338,6 +337,15 @@ def _translate_error(what: str, error: PyMongoError) -> DedupError:
     if is_transient(error):
         return Unreachable(f"{what} kept failing ({name}); it is safe to run again")
     return DedupError(f"{what}: unexpected error {name} (code {code})")
+
+
+def _address_of(what: str) -> str:
+    """Return where a person gives the address of a server, by the name in messages."""
+    if what.startswith("the reference"):
+        return "uri_env of its [[reference]], or that of the source"
+    # The archive is beside the source, and the ledger beside the target.
+    variable = "DEDUP_SOURCE_URI" if what.startswith(("the source", "the archive")) else "DEDUP_TARGET_URI"
+    return f"{variable} or uri_file"
 
 
 def _refusal(code: int, message: str, name: str) -> str:

@@ -9,11 +9,9 @@ from typing import Any, Self
 
 from bson.objectid import ObjectId
 from bson.timestamp import Timestamp
-from pymongo.collection import Collection
 from pymongo.read_preferences import Nearest, Primary, Secondary, SecondaryPreferred
 
 from dedup_job.errors import NotPermitted
-from dedup_job.mongo.connect_and_retry import RetryPolicy
 from dedup_job.mongo.id_lookup import Lookup, RecordsById
 from dedup_job.mongo.ids import id_of, value
 from dedup_job.mongo.pages import IDS, WHOLE, BatchSize, Pages, Window, named_filter_errors
@@ -77,10 +75,9 @@ class Source(RecordsById):
 
     def __init__(
         self,
-        collection: Collection[Any],
+        collection: RetryingCollection,
         condition: Mapping[str, Any],
         size: BatchSize = BatchSize(),
-        retry: RetryPolicy = RetryPolicy(),
         pace: Pace | None = None,
         read: Callable[[bytes], bytes] = bytes,
         members: Members = Members(),
@@ -91,12 +88,11 @@ class Source(RecordsById):
             collection: The collection.
             condition: A filter; other records are left out by `batches`, `draw_ids` and `stretch`.
             size: The most records and bytes of a batch.
-            retry: How long commands are retried.
             pace: Limits the read rate; None for no limit.
             read: Called with each raw record that the server returns; returns the record to hand out.
             members: The members of the replica set from which `batches` may read.
         """
-        self._collection = RetryingCollection(collection, "the source", retry)
+        self._collection = collection
         self._condition = condition
         self._size = size
         self._lookup = Lookup(self._collection, read)
@@ -212,8 +208,8 @@ class Source(RecordsById):
             shards = self._collection.aggregate([{"$collStats": {"storageStats": {}}}])
         except NotPermitted as error:
             raise NotPermitted(
-                f"the source: the user lacks the right to collStats on {self._collection.full_name}; "
-                "see docs/how-to/grant-rights.md"
+                f"{self._collection.what}: the user lacks the right to collStats on "
+                f"{self._collection.full_name}; see docs/how-to/grant-rights.md"
             ) from error
         stats = [shard["storageStats"] for shard in shards]
         return Storage(

@@ -11,12 +11,11 @@ from typing import Any
 from bson.raw_bson import RawBSONDocument
 from pymongo import ReplaceOne, UpdateOne, timeout
 from pymongo.client_session import ClientSession
-from pymongo.collection import Collection
 from pymongo.errors import BulkWriteError, OperationFailure, PyMongoError, WTimeoutError
 
 from dedup_job.mongo.compare_stored_with_sent import has_dollar, has_empty_time, is_unchanged
-from dedup_job.mongo.connect_and_retry import PERMISSION, STORAGE, TRANSIENT_CODES, RetryPolicy
-from dedup_job.mongo.id_lookup import Lookup, RecordsById
+from dedup_job.mongo.connect_and_retry import PERMISSION, STORAGE, TRANSIENT_CODES
+from dedup_job.mongo.id_lookup import RecordsById
 from dedup_job.mongo.ids import id_of, plain_nans, selector
 from dedup_job.mongo.reference_collections import Reference, RoutedLookup
 from dedup_job.mongo.retrying_collection import RetryingCollection
@@ -45,31 +44,27 @@ class Target(RecordsById):
     """
 
     holds_copies = True
-    _what = "the target"
 
     def __init__(
         self,
-        collection: Collection[Any],
-        retry: RetryPolicy = RetryPolicy(),
+        collection: RetryingCollection,
         read: Callable[[bytes], bytes] = bytes,
         references: Sequence[Reference] = (),
     ) -> None:
-        """Set the collection, and how commands are retried.
+        """Set the collection, and how records are read from it.
 
         Args:
             collection: The collection.
-            retry: How long commands are retried.
             read: As for a `Source`.
             references: The reference collections.
         """
-        self._collection = RetryingCollection(collection, self._what, retry).raw_bson()
-        lookup = Lookup(self._collection, read)
-        self._lookup = RoutedLookup(self._collection, read, references) if references else lookup
+        self._collection = collection.raw_bson()
+        self._lookup = RoutedLookup(self._collection, read, references)
         self._warned_of_times = False
 
     def without_inserts(self) -> Target:
         """Return a target that inserts nothing, for records that are there already."""
-        return _FilledTarget(self._collection.unretried, self._collection.retry)
+        return _FilledTarget(self._collection)
 
     def holds_others(self, known: Known[bytes]) -> bool:
         """Return whether the target holds a record with another id than these."""
@@ -275,7 +270,6 @@ class SourceAsTarget(Target):
     """
 
     holds_copies = False
-    _what = "the source"
 
     def holds_others(self, known: Known[bytes]) -> bool:
         """Return False: all records are the source's own."""

@@ -159,19 +159,17 @@ class Context:
         self.target_name = target.full_name if has_copies else source.full_name
         pace = Pace(read_rates(settings), pause=self.throttle.wait)
         field = MarkField(settings.mark.field)
-        self.source = Source(
-            source.unretried, settings.source.condition, size, self.retry, pace, field.without, members
-        )
+        self.source = Source(source, settings.source.condition, size, pace, field.without, members)
         self.marks = Marks(source, field, pace)
         self._collections, self._pace = (source, target), pace
         self.references = [
-            make_reference(settings, place, Source(collection.unretried, {}, size, self.retry, pace))
+            make_reference(settings, place, Source(collection, {}, size, pace))
             for place, collection in enumerate(references)
         ]
         if has_copies:
-            self.target = Target(target.unretried, self.retry, references=self.references)
+            self.target = Target(target, references=self.references)
         else:
-            self.target = SourceAsTarget(source.unretried, self.retry, field.without, self.references)
+            self.target = SourceAsTarget(source, field.without, self.references)
         self.places = Places(source, target, has_copies)
         self.indexes = Indexes(source, target)
         self.source_pages = Pages(source, condition=settings.source.condition)
@@ -179,7 +177,7 @@ class Context:
         self.kept_pages = (
             Pages(target, lambda: page) if has_copies else Pages(source, lambda: page, read=field.without)
         )
-        self.target_records = Source(target.unretried, {}, size, self.retry)
+        self.target_records = Source(target, {}, size)
         self.recipe: Recipe = make_recipe(settings)
 
     def _open_reference(
@@ -194,10 +192,11 @@ class Context:
         Raises:
             ConfigError: If it cannot be read, is another collection of the job, or a field exists nowhere.
         """
-        settings, what = self.settings, f"the reference {reference.full_name}"
+        settings, name = self.settings, f"reference {reference.full_name}"
         uri = settings.reference_uri(reference)
-        client = self._stack.enter_context(connect_to(settings, uri, what))
-        collection = RetryingCollection(client[reference.database][reference.collection], what, self.retry)
+        client = self._stack.enter_context(connect_to(settings, uri, name))
+        found = client[reference.database][reference.collection]
+        collection = RetryingCollection(found, f"the {name}", self.retry)
         collection_checks.check_source(collection, "[[reference]]")
         collection_checks.check_different(collection, others)
         fields = (*(reference.fields or settings.source.fields), *settings.match.within)

@@ -15,7 +15,7 @@ from dedup_job.mongo.pages import Window
 from dedup_job.mongo.source import Source
 from dedup_job.pipeline.command_context import Context
 from scripts.bench.corpus import generate
-from tests.support.job import PROGRAM, Job
+from tests.support.job import PROGRAM, Job, retrying
 
 RECORDS = 800
 
@@ -87,7 +87,7 @@ def test_an_estimate_of_nothing_says_so(job: Job, condition: str, told: str) -> 
 def test_stretches_begin_at_ids_of_every_type_in_the_servers_order(database: Database[Any]) -> None:
     ids = [None, 1, 2.5, "a", {"a": 1}, b"\0", ObjectId(), True, MinKey(), MaxKey()]
     database.pages.insert_many({"_id": one, "text": "x"} for one in ids)
-    source = Source(database.pages, {})
+    source = Source(retrying(database.pages), {})
     in_order = [encode({"_id": row["_id"]}) for row in database.pages.find().sort("_id", 1)]
     assert source.draw_ids(len(ids)) == in_order
     for place, raw_id in enumerate(in_order[:-1]):
@@ -99,12 +99,12 @@ def test_stretches_begin_at_ids_of_every_type_in_the_servers_order(database: Dat
 def test_an_empty_range_of_ids_has_no_records(database: Database[Any]) -> None:
     database.pages.insert_many({"_id": number, "text": "x"} for number in range(3))
     one = encode({"_id": 1})
-    assert list(Source(database.pages, {}).batches(Window(start=one, before=one))) == []
+    assert list(Source(retrying(database.pages), {}).batches(Window(start=one, before=one))) == []
 
 
 def test_the_storage_is_what_the_server_says(database: Database[Any]) -> None:
     database.pages.insert_many({"_id": number, "text": "x" * 100} for number in range(50))
-    storage = Source(database.pages, {}).storage()
+    storage = Source(retrying(database.pages), {}).storage()
     assert storage.records == 50
     assert storage.nbytes == sum(len(encode({"_id": n, "text": "x" * 100})) for n in range(50))
     assert storage.stored > 0

@@ -21,7 +21,7 @@ from dedup_job.pipeline.command_context import Context
 from dedup_job.records import Counts
 from dedup_job.report.run_summary import RunSummary
 from tests.support.foreign_targets import rehearsed
-from tests.support.job import RAW, Job
+from tests.support.job import RAW, Job, retrying
 from tests.support.kill_in_process import free_lease, killed_after_inserting_into, killed_after_setting
 from tests.support.refusals import told
 
@@ -308,7 +308,7 @@ def test_a_source_without_a_collation_does_not_make_the_target(job: Job) -> None
 def test_an_equal_id_of_another_type_is_a_conflict(job: Job) -> None:
     job.target.insert_many([{"_id": Int64(7), "text": "x"}, {"_id": 8, "slug": "taken"}])
     job.target.create_index("slug", unique=True, sparse=True)
-    refused = Target(job.target).insert(
+    refused = Target(retrying(job.target)).insert(
         [encode({"_id": 7, "text": "x"}), encode({"_id": 9, "slug": "taken"})]
     )
     assert refused == {0: "conflict", 1: "unique_index"}

@@ -23,7 +23,7 @@ from dedup_job.mongo.ids import IdSet
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.target import Target
 from dedup_job.pipeline.command_context import Context
-from tests.support.job import RAW, Job
+from tests.support.job import RAW, Job, retrying
 
 TEXTS = (
     "雨后的竹林里升起一层薄雾，采笋的人早早出了门。",
@@ -139,7 +139,7 @@ def test_it_takes_no_row_back_that_its_successor_wrote(
 
 def test_a_late_renewal_does_not_bring_back_a_lease_that_was_given_back(job: Job, context: Context) -> None:
     decide(context)
-    document = HeadDocument(RetryingCollection(job.ledger("head"), "the ledger", context.retry))
+    document = HeadDocument(retrying(job.ledger("head")))
     head = document.read()
     assert head is not None
 
@@ -151,7 +151,7 @@ def test_a_late_renewal_does_not_bring_back_a_lease_that_was_given_back(job: Job
 def test_what_has_landed_is_not_refused_when_the_target_grows_stricter(database: Database[Any]) -> None:
     database["pages"].insert_many([{"_id": 1, "text": "x"}, {"_id": 2, "text": "y", "bad": 1}])
     raws = [bytes(document.raw) for document in database["pages"].with_options(RAW).find().sort("_id", 1)]
-    target = Target(database["unique"])
+    target = Target(retrying(database["unique"]))
     assert target.insert(raws[1:]) == {}
     database.command("collMod", "unique", validator={"bad": {"$exists": False}, "text": "y"})
 

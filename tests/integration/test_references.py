@@ -338,6 +338,17 @@ def test_a_bad_reference_is_refused_by_name_before_anything_is_written(
     assert referring.hash() == before
 
 
+def test_a_reference_whose_server_does_not_answer_is_named(
+    referring: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEDUP_REFERENCE_URI", "mongodb://127.0.0.1:9/")
+    referring.set("limits", connect_seconds=0.3)
+    refer(referring, uri_env="DEDUP_REFERENCE_URI")
+    code, line = told(referring.command("report"))
+    name = f"the reference {referring.database.name}.tests server does not answer: 127.0.0.1:9 refuses"
+    assert (code, name in line) == (69, True), line
+
+
 @inline
 @pytest.mark.longest
 def test_killed_at_every_command_and_run_again_nothing_differs(

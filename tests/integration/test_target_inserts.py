@@ -8,13 +8,13 @@ from bson import encode
 from pymongo.database import Database
 
 from dedup_job.mongo.target import Target
-from tests.support.job import RAW, Job
+from tests.support.job import RAW, Job, retrying
 
 TEXT = "这一段文字在两条记录里完全相同，后一条是前一条的重复。"
 
 
 def test_a_record_that_is_there_already_is_no_refusal(database: Database[Any]) -> None:
-    target = Target(database["unique"])
+    target = Target(retrying(database["unique"]))
     database["pages"].insert_many([{"_id": n, "text": "x"} for n in range(5)])
     raws = [bytes(document.raw) for document in database["pages"].with_options(RAW).find()]
 
@@ -37,7 +37,7 @@ def test_each_refusal_has_its_own_reason_and_its_neighbours_land(database: Datab
     database["pages"].insert_many(records)
     raws = [bytes(document.raw) for document in database["pages"].with_options(RAW).find().sort("_id", 1)]
 
-    refused = Target(unique).insert(raws)
+    refused = Target(retrying(unique)).insert(raws)
 
     assert refused == {0: "conflict", 2: "unique_index", 3: "validator"}
     assert {document["_id"] for document in unique.find()} == {1, 2, 5, 100}
@@ -46,7 +46,7 @@ def test_each_refusal_has_its_own_reason_and_its_neighbours_land(database: Datab
 def test_an_id_that_only_an_equal_one_of_another_type_has_is_absent(database: Database[Any]) -> None:
     database["unique"].insert_many([{"_id": 7}, {"_id": 8}])
     asked = [encode({"_id": value}) for value in (7, 8.0, 9)]
-    assert Target(database["unique"]).absent(asked) == {asked[1], asked[2]}
+    assert Target(retrying(database["unique"])).absent(asked) == {asked[1], asked[2]}
 
 
 def test_the_first_duplicate_of_a_refused_keeper_is_promoted(job: Job) -> None:

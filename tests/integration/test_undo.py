@@ -31,7 +31,7 @@ from dedup_job.pipeline.command_context import Context
 from dedup_job.records import Counts
 from scripts.bench.corpus import generate
 from scripts.dev.local_mongod import LocalMongod
-from tests.support.job import LEDGER, RAW, Job
+from tests.support.job import LEDGER, RAW, Job, retrying
 from tests.support.kill_in_process import Died, commands_of, killed
 from tests.support.stopped_process import stopped
 from tests.support.undo_cases import (
@@ -573,7 +573,7 @@ def test_a_removal_that_comes_late_removes_nothing(job: Job) -> None:
     """A later run may have put the same records back."""
     job.target.insert_many(texts(0, 3))
     ids = [encode({"_id": n}) for n in range(3)]
-    target = Target(job.target)
+    target = Target(retrying(job.target))
     with Context(config.check_settings(job_with_records(job).tables, "test")) as context:
         now = context.ledger_reader().now()
 

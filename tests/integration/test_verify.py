@@ -28,17 +28,15 @@ from dedup_job.commands import verify
 from dedup_job.errors import ConfigError, LeaseHeld, UsageError
 from dedup_job.ledger.overrides import Override
 from dedup_job.ledger.plan_format import pack, unpack
-from dedup_job.mongo.connect_and_retry import RetryPolicy
 from dedup_job.mongo.ids import id_of, value
 from dedup_job.mongo.pages import BatchSize, Pages
-from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.pipeline.command_context import Context
 from dedup_job.records import UNIQUE, Action, Plan, Verdict
 from dedup_job.report.verify_result import VerifyResult
 from scripts.bench.corpus import generate
 from scripts.dev.local_mongod import LocalMongod
 from tests.support.bson_types import raw_ids, texts_as_records
-from tests.support.job import RAW, Job
+from tests.support.job import RAW, Job, retrying
 from tests.support.sweep_cases import ARCHIVE, restore, sweep
 from tests.support.sync_cases import up_to_date
 
@@ -623,7 +621,7 @@ def test_ids_of_every_type_agree(job: Job, page: int) -> None:
 @pytest.mark.parametrize("page", [1, 2, 3, 7, 1000])
 def test_a_scan_sees_every_id_once_from_anywhere_to_anywhere(job: Job, page: int) -> None:
     job.source.insert_many(texts_as_records(raw_ids()))
-    scan = Pages(RetryingCollection(job.source, "the source", RetryPolicy()), lambda: BatchSize(page))
+    scan = Pages(retrying(job.source), lambda: BatchSize(page))
     ids = [id_of(bytes(found.raw)) for found in job.source.with_options(RAW).find().sort("_id", 1)]
 
     assert [id_of(raw) for found in scan.records_after(None) for raw in found] == ids
@@ -635,7 +633,7 @@ def test_a_scan_sees_every_id_once_from_anywhere_to_anywhere(job: Job, page: int
 
 def test_a_scan_sees_records_that_fill_an_answer_of_the_server_alone(job: Job) -> None:
     job.source.insert_many({"_id": n, "rest": "x" * ((16 << 20) - 1_000)} for n in range(3))
-    pages = list(Pages(RetryingCollection(job.source, "the source", RetryPolicy())).records_after(None))
+    pages = list(Pages(retrying(job.source)).records_after(None))
     assert [id_of(raw) for found in pages for raw in found] == [encode({"_id": n}) for n in range(3)]
 
 

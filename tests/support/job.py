@@ -21,6 +21,8 @@ from pymongo.database import Database
 from dedup_job import config
 from dedup_job.commands import verify
 from dedup_job.commands.backfill_and_run import decide
+from dedup_job.mongo.connect_and_retry import RetryPolicy
+from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.pipeline.command_context import Context
 from dedup_job.report.run_summary import RunSummary
 from dedup_job.report.verify_result import VerifyResult
@@ -40,6 +42,11 @@ def as_toml(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(map(as_toml, value)) + "]"
     return json.dumps(value)
+
+
+def retrying(collection: Collection[Any]) -> RetryingCollection:
+    """The collection as commands use it."""
+    return RetryingCollection(collection, "the test", RetryPolicy())
 
 
 @dataclass

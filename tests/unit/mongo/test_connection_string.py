@@ -14,11 +14,11 @@ from urllib.parse import quote, quote_plus
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pymongo.errors import AutoReconnect
+from pymongo.errors import AutoReconnect, ConnectionFailure
 
 from dedup_job.errors import ConfigError, Unreachable
 from dedup_job.mongo import connect_and_retry as the_client
-from dedup_job.mongo.connect_and_retry import RetryPolicy, connect
+from dedup_job.mongo.connect_and_retry import RetryPolicy, connect, named_errors
 from dedup_job.mongo.connection_string import check_loopback, describe_failure, read_address
 from scripts.dev.local_mongod import LocalMongod
 from tests.support.waiting import HANG_SECONDS
@@ -199,6 +199,21 @@ def test_a_refused_port_is_named() -> None:
     port = free_port()
     words = f"the source server does not answer: 127.0.0.1:{port} refuses the connection"
     assert told_of(f"mongodb://127.0.0.1:{port}/", words).startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("what", "address"),
+    [
+        ("the source server", "DEDUP_SOURCE_URI or uri_file"),
+        ("the archive", "DEDUP_SOURCE_URI or uri_file"),
+        ("the ledger", "DEDUP_TARGET_URI or uri_file"),
+        ("the reference shop.tests server", "uri_env of its [[reference]], or that of the source"),
+    ],
+)
+def test_an_error_says_where_the_address_of_the_server_is_given(what: str, address: str) -> None:
+    told = f"^{re.escape(what)} does not answer: .* {re.escape(f'(its address is from {address})')}$"
+    with pytest.raises(Unreachable, match=told), named_errors(what):
+        raise ConnectionFailure("x")
 
 
 def test_a_host_that_nobody_knows_is_named() -> None:

@@ -7,17 +7,16 @@ import pytest
 from bson import decode, encode
 from pymongo.database import Database
 
-from dedup_job.mongo.connect_and_retry import RetryPolicy
 from dedup_job.mongo.id_lookup import PIECE_BYTES, Lookup
-from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.text.fields import TextFields
+from tests.support.job import retrying
 
 MEGABYTE = 1 << 20
 
 
 @pytest.fixture
 def lookup(database: Database[Any]) -> Lookup:
-    return Lookup(RetryingCollection(database["pages"], "the test", RetryPolicy()))
+    return Lookup(retrying(database["pages"]))
 
 
 def ids(values: Iterable[object]) -> list[bytes]:

@@ -15,6 +15,7 @@ from dedup_job.mongo.pages import BatchSize, Window
 from dedup_job.mongo.read_rate_limit import FIRST_PAGE, SAVED_SECONDS, Pace, Rates
 from dedup_job.mongo.source import Source
 from dedup_job.records import Batch
+from tests.support.job import retrying
 
 WITHIN = 0.05
 
@@ -132,7 +133,7 @@ def read(
 ) -> tuple[list[Batch], float]:
     time = Time()
     pace = Pace(rates, time.clock, time.pass_)
-    source = Source(database.pages, {}, BatchSize(records), pace=pace)
+    source = Source(retrying(database.pages), {}, BatchSize(records), pace)
     return list(source.batches(Window(decided=decided))), time.now - 100.0
 
 
