@@ -251,14 +251,14 @@ def _are_ends(offsets: npt.NDArray[np.int64], values: npt.NDArray[Any]) -> bool:
 
 def _ascends_in_rows(offsets: npt.NDArray[np.int64], values: npt.NDArray[Any], header: int) -> bool:
     """Return whether the values of each row are strictly ascending, behind `header` words of each row."""
+    if not (np.diff(offsets) >= header).all():
+        return False
     is_more = np.ones(len(values) + 1, np.bool_)
     is_more[1:-1] = values[1:] > values[:-1]
     # The first value of a row is compared with no other.
     is_more[offsets] = True
     for place in range(1, header + 1):
         is_more[offsets[:-1] + place] = True
-    if not (np.diff(offsets) >= header).all():
-        return False
     return bool(is_more.all())
 
 

@@ -52,6 +52,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 @pytest.fixture
 def parts(whole: bytes) -> Parts:
+    return taken_apart(whole)
+
+
+def taken_apart(whole: bytes) -> Parts:
     line, _, rest = whole.partition(b"\n")
     header, columns, at = json.loads(line), {}, 0
     recipe = header["recipe"]
@@ -137,6 +141,17 @@ def test_a_wrong_header_is_damage_although_its_checksum_is_right(
     wrong: Callable[[Parts], None], parts: Parts, is_damaged: IsDamaged
 ) -> None:
     wrong(parts)
+    assert is_damaged(parts.put_together())
+
+
+def test_a_text_that_ends_within_its_group_is_damage(tmp_path: Path, is_damaged: IsDamaged) -> None:
+    path = tmp_path / "groups"
+    ours = Deduplicator(within=["site"])
+    for site in ("a", "b"):
+        ours.add(site, LONG, site)
+    ours.save(path)
+    parts = taken_apart(path.read_bytes())
+    parts.columns["shingle_ends"][1] = parts.columns["shingle_ends"][2] - 1
     assert is_damaged(parts.put_together())
 
 
