@@ -42,11 +42,11 @@ WILDCARDS = re.compile(r"[{}\[\]*?\\]")
 # Of a text file; more than ten million labelled pairs.
 MOST_BYTES = 256 << 20
 
-# Error messages quote the descriptions: "expected the name of ...".
 # The ledger stores settings as MongoDB's numbers, which have at most 64 bits.
 MOST_WHOLE = 1_000_000_000
 Whole = Annotated[int, Field(le=MOST_WHOLE)]
 Name = Annotated[str, Field(min_length=1)]
+# Error messages quote the descriptions: "expected the name of ...".
 DatabaseName = Annotated[
     str,
     Field(
@@ -509,13 +509,6 @@ class SettingOverride:
     key: str
     value: Any
     origin: str
-
-
-def section_model(name: str) -> type[BaseModel]:
-    """Return the model of a section; of a repeated section, the model of each table."""
-    annotation: Any = Settings.model_fields[name].annotation
-    model: type[BaseModel] = next(iter(get_args(annotation)), annotation)
-    return model
 
 
 def keys_of(section: type[BaseModel]) -> dict[str, FieldInfo]:

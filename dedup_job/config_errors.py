@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import isnan
 from typing import Any, get_args
 
@@ -83,8 +83,7 @@ def _find_similar_key(details: ErrorDetails, tables: type[BaseModel]) -> str | N
 
 def _list_keys(path: Sequence[int | str], tables: type[BaseModel]) -> list[str]:
     """Return the keys of the section that a path is in; for the path of a section, all sections."""
-    *_, innermost = _walk_models(path[:-1], tables)
-    return [info.alias or name for name, info in innermost.model_fields.items()]
+    return [info.alias or name for name, info in _model_at(path[:-1], tables).model_fields.items()]
 
 
 def _describe_expected(details: ErrorDetails, tables: type[BaseModel]) -> str:
@@ -97,14 +96,12 @@ def _describe_expected(details: ErrorDetails, tables: type[BaseModel]) -> str:
     if kind == "string_pattern_mismatch":
         # The pattern itself would help nobody, so its field has a description.
         *section_path, key = details["loc"]
-        *_, section = _walk_models(section_path, tables)
-        return str(section.model_fields[str(key)].description)
+        return str(_model_at(section_path, tables).model_fields[str(key)].description)
     return EXPECTED[kind].format(**context) if kind in EXPECTED else details["msg"]
 
 
-def _walk_models(path: Sequence[int | str], tables: type[BaseModel]) -> Iterator[type[BaseModel]]:
-    """Yield the model of the whole file, and then each nested model along a path."""
-    yield tables
+def _model_at(path: Sequence[int | str], tables: type[BaseModel]) -> type[BaseModel]:
+    """Return the model at the end of a path, given the model of the whole file."""
     for name in path:
         if isinstance(name, int):
             continue
@@ -114,7 +111,7 @@ def _walk_models(path: Sequence[int | str], tables: type[BaseModel]) -> Iterator
         assert isinstance(annotation, type)
         assert issubclass(annotation, BaseModel)
         tables = annotation
-        yield tables
+    return tables
 
 
 def _show_value(value: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
 from itertools import pairwise
@@ -484,12 +484,7 @@ class Plan:
 
     def part(self, start: int, stop: int) -> Plan:
         """Return the plan of the records from row `start` up to, and not including, row `stop`."""
-        if (start, stop) == (0, len(self)):
-            return self
-        columns = {column.name: getattr(self, column.name) for column in fields(self)}
-        del columns["displaced"]
-        cut = {name: column[start:stop] for name, column in columns.items() if column is not None}
-        return replace(self, **cut)
+        return self if (start, stop) == (0, len(self)) else self.take(range(start, stop))
 
     def take(self, rows: Sequence[int]) -> Plan:
         """Return the plan of the records in these rows."""
@@ -499,6 +494,11 @@ class Plan:
     def rows(self, *actions: Action) -> list[int]:
         """Return the rows whose verdict has one of these actions."""
         return [row for row, verdict in enumerate(self.verdicts) if verdict.action in actions]
+
+    def hash_of(self, row: int) -> bytes:
+        """Return the digest of the raw record in a row."""
+        hashed: bytes = self.hashes[row].tobytes()
+        return hashed
 
     @property
     def texts(self) -> PlanTexts:
@@ -579,16 +579,14 @@ class Promotions:
         lost: list[int | bytes] = [*gone, *failed]
         for keeper in lost:
             for text, rows in self._duplicates.pop(keeper, {}).items():
-                others = orphans.get(text)
-                orphans[text] = rows if others is None else self._merge(others, rows)
+                if others := orphans.get(text):
+                    rows = deque(sorted((*others, *rows), key=self._place.__getitem__))
+                orphans[text] = rows
         for row, verdict in failed.items():
             self._verdicts[row] = verdict
         self._promoted.difference_update(failed)
         promoted = (self._promote(text, rows) for text, rows in orphans.items())
         return sorted(row for row in promoted if row is not None)
-
-    def _merge(self, rows: deque[int], others: deque[int]) -> deque[int]:
-        return deque(sorted((*rows, *others), key=self._place.__getitem__))
 
     def _promote(self, text: bytes, rows: deque[int]) -> int | None:
         """Keep the first or best of some rows with the same text; the others become its duplicates."""

@@ -160,7 +160,7 @@ def _fields(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, Sequence[An
     for number, line in lines:
         try:
             yield number, parse(line)
-        except (_Malformed, ValueError, csv.Error) as error:
+        except (ValueError, csv.Error) as error:
             problem = error if isinstance(error, _Malformed) else "cannot be read like the first line"
             raise UsageError(f"line {number}: {problem}") from None
 

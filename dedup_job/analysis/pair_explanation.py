@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from dedup_job.fingerprint.group_separation import have_same_group, without_grou
 from dedup_job.fingerprint.idf import SCALE
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.records import Fingerprints, digests
+from dedup_job.report.differences import count_same_at_start
 from dedup_job.text.code_points import encode_lower_case
 
 
@@ -87,9 +87,7 @@ def explanation_json(
                 records, prints.reasons, weighing.distinct, counts, strict=True
             )
         ],
-        "same_characters": sum(
-            1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(*texts, strict=False))
-        ),
+        "same_characters": count_same_at_start(*texts),
         "rules": [asdict(rule) for rule in applied],
         "distance": bits,
         "segments": None if bits is None else segment_distances(prints),

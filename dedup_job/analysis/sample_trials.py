@@ -93,7 +93,7 @@ class TextSample:
         index = CandidateIndex(self.width, matching)
         index.add(self.bits, self.has_fingerprint, keys)
         candidates = index.candidates(np.arange(len(self)), keys)
-        left = candidates.texts.astype(np.int64)
+        left = candidates.texts
         right = np.repeat(np.arange(len(self)), np.diff(candidates.offsets))
         ascending = np.lexsort((left, right))
         # Each pair once: a run sees only earlier texts.

@@ -181,21 +181,18 @@ class AuditDatabase:
 
     def move(self, stage: str, to: Position) -> None:
         """Store the progress of a stage."""
-        with _name_errors():
-            self._file.execute("REPLACE INTO position VALUES (?, ?, ?)", (stage, to.after, to.is_finished))
+        self.change("REPLACE INTO position VALUES (?, ?, ?)", stage, to.after, to.is_finished)
 
     def enter(self, table: str, rows: Iterable[Sequence[Any]]) -> None:
         """Add rows that begin with a raw id; skip rows whose id exists."""
         keyed = [(as_key(raw_id), *rest) for raw_id, *rest in rows]
         if keyed:
             marks = ", ".join("?" * len(keyed[0]))
-            with _name_errors():
-                self._file.executemany(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", keyed)
+            self._change_each(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", keyed)
 
     def enter_fault(self, kind: str, plan: int) -> None:
         """Note a fault of a plan."""
-        with _name_errors():
-            self._file.execute("INSERT OR IGNORE INTO fault VALUES (?, ?)", (kind, plan))
+        self.change("INSERT OR IGNORE INTO fault VALUES (?, ?)", kind, plan)
 
     def enter_decisions(self, decisions: Iterable[LedgerDecision]) -> None:
         """Add decisions; a second decision on a record only raises its count.
@@ -209,30 +206,26 @@ class AuditDatabase:
         # first, because the insert raises that count.
         inserted = [(*row[2:6], row[0]) for row in rows if row[2] in INSERTED]
         self._enter_noted(decisions)
-        with _name_errors():
-            self._file.executemany(
-                "UPDATE decided SET action = ?, reason = ?, hash = ?, digest = ? WHERE id = ? AND times = 0",
-                inserted,
-            )
-            self._file.executemany(
-                "INSERT INTO decided VALUES (?, ?, ?, ?, ?, ?, ?, 1) "
-                "ON CONFLICT (id) DO UPDATE SET times = times + 1",
-                rows,
-            )
-            self._file.executemany(
-                "INSERT INTO tally VALUES (?, ?, ?) "
-                "ON CONFLICT (action, reason) DO UPDATE SET records = records + excluded.records",
-                [(*verdict, records) for verdict, records in verdicts.items()],
-            )
+        self._change_each(
+            "UPDATE decided SET action = ?, reason = ?, hash = ?, digest = ? WHERE id = ? AND times = 0",
+            inserted,
+        )
+        self._change_each(
+            "INSERT INTO decided VALUES (?, ?, ?, ?, ?, ?, ?, 1) "
+            "ON CONFLICT (id) DO UPDATE SET times = times + 1",
+            rows,
+        )
+        self._change_each(
+            "INSERT INTO tally VALUES (?, ?, ?) "
+            "ON CONFLICT (action, reason) DO UPDATE SET records = records + excluded.records",
+            [(*verdict, records) for verdict, records in verdicts.items()],
+        )
 
     def enter_adopted(self, decisions: Iterable[LedgerDecision]) -> None:
         """Add the target's own records, which an adoption kept without deciding."""
         decisions = list(decisions)
         self._enter_noted(decisions)
-        with _name_errors():
-            self._file.executemany(
-                "INSERT INTO decided VALUES (?, ?, ?, ?, ?, ?, ?, 0)", map(_row, decisions)
-            )
+        self._change_each("INSERT INTO decided VALUES (?, ?, ?, ?, ?, ?, ?, 0)", map(_row, decisions))
 
     def _enter_noted(self, decisions: Iterable[LedgerDecision]) -> None:
         """Add the rows that the ledger must have; if a record was decided twice, the first decision's row."""
@@ -241,17 +234,15 @@ class AuditDatabase:
             for decision in decisions
             if decision.key is not None
         )
-        with _name_errors():
-            self._file.executemany(
-                "INSERT OR IGNORE INTO noted SELECT ?1, ?2, ?3, ?4 "
-                "WHERE NOT EXISTS (SELECT 1 FROM decided WHERE id = ?3 AND times)",
-                rows,
-            )
+        self._change_each(
+            "INSERT OR IGNORE INTO noted SELECT ?1, ?2, ?3, ?4 "
+            "WHERE NOT EXISTS (SELECT 1 FROM decided WHERE id = ?3 AND times)",
+            rows,
+        )
 
     def enter_last_id(self, raw_id: bytes) -> None:
         """Store the last id that a backfill decided."""
-        with _name_errors():
-            self._file.execute("REPLACE INTO about VALUES ('last_id', ?)", (raw_id,))
+        self.change("REPLACE INTO about VALUES ('last_id', ?)", raw_id)
 
     def last_id(self) -> bytes | None:
         """Return the last id that a backfill decided."""
@@ -280,11 +271,8 @@ class AuditDatabase:
 
     def _enter_if(self, table: str, ids: Iterable[bytes], condition: str) -> None:
         """Add the given ids for which a condition on `?1` is true."""
-        with _name_errors():
-            self._file.executemany(
-                f"INSERT OR IGNORE INTO {table} SELECT ?1 WHERE {condition}",
-                ((as_key(raw_id),) for raw_id in ids),
-            )
+        keys = ((as_key(raw_id),) for raw_id in ids)
+        self._change_each(f"INSERT OR IGNORE INTO {table} SELECT ?1 WHERE {condition}", keys)
 
     def mark_unaltered(self, ids: Iterable[bytes]) -> None:
         """Store that the target has the judged versions of these records."""
@@ -303,10 +291,15 @@ class AuditDatabase:
         unique, exact, near = (of.get(key, 0) for key in ((0, ""), (1, "exact"), (1, "near")))
         return Counts(unique, exact, near, unchecked, refused)
 
-    def change(self, command: str) -> None:
-        """Run a command that changes rows."""
+    def change(self, statement: str, *values: Any) -> None:
+        """Execute a statement that changes rows."""
         with _name_errors():
-            self._file.execute(command)
+            self._file.execute(statement, values)
+
+    def _change_each(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Execute a statement for each row."""
+        with _name_errors():
+            self._file.executemany(statement, rows)
 
     def size(self, table: str) -> int:
         """Return the number of rows of a table."""

@@ -61,7 +61,7 @@ def check_similarities(audit: AuditSession) -> Iterator[AuditDifference]:
     for ids in chunked(sample, PAIRS_AT_ONCE):
         rows = map(DecisionRow.read, audit.reader.rows_on("dropped", ids))
         stored = {row.id: row.similarity for row in rows}
-        for raw_id, text, kept_text in _read_pairs(audit, ids, lambda raws: reader.texts(raws)[0]):
+        for raw_id, text, kept_text in _read_pairs(audit, ids, reader.texts):
             told = stored.get(raw_id)
             if told is None or text == kept_text or max(len(text), len(kept_text)) > LONGEST:
                 continue
@@ -128,6 +128,5 @@ def _read_pairs(
     keepers = {raw_id: audit.book.keeper_of(raw_id) for raw_id in ids}
     kept = read(audit.context.target, sorted(set(keepers.values())))
     for raw_id, needed in read(audit.context.source, ids).items():
-        # The source may have a record with an equal id of another type.
-        if raw_id in keepers and keepers[raw_id] in kept:
+        if keepers[raw_id] in kept:
             yield raw_id, needed, kept[keepers[raw_id]]

@@ -1,7 +1,7 @@
 """The commands: their options, help and output; the only package that prints."""
 
 # Importing a module adds its commands to the group.
-from dedup_job.cli import (
+from dedup_job.cli import (  # noqa: F401
     change_source_commands,
     estimate_report_backfill_run_commands,
     fit_idf_evaluate_tune_commands,
@@ -11,12 +11,4 @@ from dedup_job.cli import (
 )
 from dedup_job.cli.all_commands import commands
 
-__all__ = [
-    "change_source_commands",
-    "commands",
-    "estimate_report_backfill_run_commands",
-    "fit_idf_evaluate_tune_commands",
-    "init_and_doctor_commands",
-    "inspection_commands",
-    "undo_restore_sync_commands",
-]
+__all__ = ["commands"]

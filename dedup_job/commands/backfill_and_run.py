@@ -36,6 +36,8 @@ from dedup_job.pipeline.skip_restored_and_long_ids import skip_records
 from dedup_job.records import ADOPT, BACKFILL, UNIQUE, Action, Batch, Counts, Plan, Verdict
 from dedup_job.report.run_summary import RunSummary
 
+log = logging.getLogger("dedup_job")
+
 
 def decide(
     context: Context,
@@ -102,15 +104,12 @@ def decide(
             context.recipe.digest,
             context.recipe.about,
             keepers.summary,
-            ledger.refused_before(),
+            ledger.run_row.refused_before(),
             warnings.messages,
             replaced=replaced,
         )
         ledger.close({**report.as_json(), "exit_code": report.exit_code})
     return report
-
-
-log = logging.getLogger("dedup_job")
 
 
 def adopt(context: Context, observe: Observe, consent: Consent = Consent()) -> RunSummary | None:

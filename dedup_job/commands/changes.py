@@ -127,7 +127,7 @@ def compare_plans(
             gone = set(plan.ids) - current.keys()
         if archive is not None:
             for records in archive.records.fetch(sorted(gone)):
-                archived |= hash_records(records[raw_id] for raw_id in records.keys() & gone)
+                archived |= hash_records(records.values())
             gone -= archived.keys()
             current |= archived if compared.changed is not None else {}
         overrides = reader.overrides(sorted(overridden.among(plan.ids)))
@@ -187,7 +187,7 @@ def _rows_changed(
     for row, raw_id in enumerate(plan.ids):
         if raw_id not in current:
             continue
-        judged = plan.hashes[row].tobytes()
+        judged = plan.hash_of(row)
         # A restored record was inserted in its version of that time, so it must still equal both versions.
         is_same = current[raw_id] == judged == restored.get(raw_id, judged)
         # A record that had vanished and has returned was never judged in its present state.

@@ -44,7 +44,7 @@ def compare(context: Context, first: str, second: str, other_settings: str | Non
     # A record that killed its worker must not be parsed in this process.
     reader = context.recipe.reader
     texts = [
-        "" if reason else reader.text(record.raw)
+        "" if reason else reader.texts([record.raw])[0]
         for record, reason in zip(named, prints.reasons, strict=True)
     ]
     records = [

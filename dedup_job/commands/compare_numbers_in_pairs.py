@@ -17,6 +17,7 @@ from dedup_job.report.sampled_pairs_and_groups import (
     PAIRS_AT_ONCE,
     DuplicatePair,
     Reservoir,
+    duplicate_pairs,
     pair_json,
     pair_lines,
 )
@@ -41,9 +42,9 @@ class NearPairs(Reservoir[DuplicatePair]):
 
     def observe(self, plan: Plan) -> None:
         """Draw from the near duplicates of one batch."""
-        for raw_id, verdict in zip(plan.ids, plan.verdicts, strict=True):
-            if verdict.match is not None and verdict.reason == "near":
-                self.add(DuplicatePair(raw_id, verdict.reason, verdict.match))
+        for pair in duplicate_pairs(plan):
+            if pair.reason == "near":
+                self.add(pair)
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,27 +96,22 @@ TIGHT_SHARE = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class Connections:
-    """The clients of both servers; None where the connection failed."""
+class Collections:
+    """The source and the target, on their servers."""
 
-    source: Any
-    target: Any
-
-    @property
-    def are_open(self) -> bool:
-        """Whether both connections were made."""
-        return self.source is not None and self.target is not None
+    source: RetryingCollection
+    target: RetryingCollection
 
 
 def check_room(
-    checks: CheckRunner, context: Context, servers: Connections, head: Head | None, advance: Advance
+    checks: CheckRunner, context: Context, collections: Collections, head: Head | None, advance: Advance
 ) -> dict[str, Any] | None:
     """Compare the memory and disk that a backfill needs with the free memory and disk.
 
     Args:
         checks: Gets the results.
         context: The open connections.
-        servers: The clients of both servers.
+        collections: The source and the target.
         head: State of the ledger; decided records need no further disk.
         advance: Called with the number of sampled records that were worked on since the last call.
 
@@ -127,7 +122,7 @@ def check_room(
     if forecast is None:
         return None
     memory, disk = sum(forecast.memory.values()), _disk_bytes_to_come(forecast, head)
-    free = checks.run_check("disk", lambda: _free_disk_bytes(context, servers), is_needed=False)
+    free = checks.run_check("disk", lambda: _free_disk_bytes(context, collections), is_needed=False)
     available = available_bytes()
     checks.run_check("memory", lambda: _check_enough(checks, "memory", "on this machine", memory, available))
     checks.run_check(
@@ -142,24 +137,24 @@ def _disk_bytes_to_come(forecast: Forecast, head: Head | None) -> int:
     return int(sum(forecast.disk.values()) * max(0.0, 1 - decided))
 
 
-def _free_disk_bytes(context: Context, servers: Connections) -> int | None:
+def _free_disk_bytes(context: Context, collections: Collections) -> int | None:
     """Return the free bytes on the disk of the target's server; None where no server says.
 
     Raises:
         NotPermitted: If the target's user may not ask, and the source is on another server.
     """
-    settings, retry = context.settings, context.retry
-    is_same_server = servers.source.nodes == servers.target.nodes
+    source, target = collections.source, collections.target
+    is_same_server = source.client.nodes == target.client.nodes
     free = None
     try:
-        free = free_bytes(servers.target, settings.target.database, "the target", retry)
+        free = free_bytes(target)
     except NotPermitted:
         if not is_same_server:
             raise
     # On one server, the source's database gives the same answer. The target's user may lack the right to
     # ask, or the target's database may not exist yet.
     if free is None and is_same_server:
-        free = free_bytes(servers.source, settings.source.database, "the source", retry)
+        free = free_bytes(source)
     return free
 
 
@@ -193,16 +188,16 @@ def doctor(settings: Settings, advance: Advance) -> dict[str, Any]:
     checks = CheckRunner()
     if settings.overrides:
         checks.note("settings", f"not from the file: {', '.join(settings.overrides)}")
-    shown: dict[str, Any] = {}
+    shown: dict[str, Any] = {"commands": []}
     beside = f"{settings.target.database}.{settings.target.collection}"
     with ExitStack() as stack:
-        servers = _connect_both(checks, settings, stack)
-        shown["commands"] = _check_rights(checks, settings, servers)
+        collections = _connect_both(checks, settings, stack)
         context = None
-        if servers.are_open:
+        if collections is not None:
+            shown["commands"] = _check_rights(checks, settings, collections)
             context = checks.run_check("collections", lambda: stack.enter_context(Context(settings)))
-        if context is not None:
-            checks.run_check("source", lambda: _check_source(checks, context, settings, servers))
+        if collections is not None and context is not None:
+            checks.run_check("source", lambda: _check_source(checks, context, collections))
             head = checks.run_check("ledger", lambda: _check_ledger(checks, context))
             shown["fields"] = checks.run_check(
                 "fields", lambda: _check_fields(checks, context), is_needed=False
@@ -211,7 +206,7 @@ def doctor(settings: Settings, advance: Advance) -> dict[str, Any]:
             if head is None or head.watermark is None:
                 checks.run_check("first records", lambda: _check_first_records(checks, context))
             checks.run_check("workers", lambda: _check_workers(checks, settings))
-            shown["room"] = check_room(checks, context, servers, head, advance)
+            shown["room"] = check_room(checks, context, collections, head, advance)
     return {
         "source": f"{settings.source.database}.{settings.source.collection}",
         "target": beside if settings.target.has_copies else None,
@@ -227,27 +222,38 @@ def doctor(settings: Settings, advance: Advance) -> dict[str, Any]:
     }
 
 
-def _connect_both(checks: CheckRunner, settings: Settings, stack: ExitStack) -> Connections:
-    def connect_one(name: str, uri: Callable[[], str]) -> Any:
-        return checks.run_check(f"{name} server", lambda: _connect(checks, settings, stack, name, uri()))
+def _connect_both(checks: CheckRunner, settings: Settings, stack: ExitStack) -> Collections | None:
+    """Connect to both servers; return None if a connection failed."""
+    source, target = (
+        checks.run_check(f"{name} server", partial(_connect, checks, settings, stack, name))
+        for name in ("source", "target")
+    )
+    return None if source is None or target is None else Collections(source, target)
 
-    return Connections(connect_one("source", settings.source_uri), connect_one("target", settings.target_uri))
 
+def _connect(checks: CheckRunner, settings: Settings, stack: ExitStack, name: str) -> RetryingCollection:
+    """Open the source or the target; note its server's version, kind, hosts and encryption.
 
-def _connect(checks: CheckRunner, settings: Settings, stack: ExitStack, name: str, uri: str) -> Any:
-    """Return a client that `stack` closes; note the server's version, kind, hosts and encryption."""
-    what = f"the {name} server"
+    Args:
+        checks: Gets the results.
+        settings: The settings.
+        stack: Closes the connection.
+        name: "source" or "target".
+    """
+    is_target, what, retry = name == "target", f"the {name} server", retry_policy(settings)
+    place = settings.target if is_target else settings.source
+    uri = settings.target_uri() if is_target else settings.source_uri()
     client = stack.enter_context(connect_to(settings, uri, name))
-    address, server = read_address(what, uri), Server.of(client, what, retry_policy(settings))
+    address, server = read_address(what, uri), Server.of(client, what, retry)
     secured = "TLS" if address.is_encrypted else "not encrypted"
     lag = f", majority {server.lag:.0f} s behind" if server.lag else ""
     hosts = ", ".join(address.hosts)
     checks.note(f"{name} server", f"MongoDB {server.version}, {server.kind} at {hosts}, {secured}{lag}")
-    if name == "target":
+    if is_target:
         checks.run_check(
             "write concern", lambda: _check_write_concern(checks, server, settings.limits.retry_seconds)
         )
-    return client
+    return RetryingCollection(client[place.database][place.collection], f"the {name}", retry)
 
 
 def _check_write_concern(checks: CheckRunner, server: Server, seconds: float) -> None:
@@ -260,25 +266,14 @@ def _check_write_concern(checks: CheckRunner, server: Server, seconds: float) ->
     checks.note("write concern", "a majority and its journals, whatever the connection string says")
 
 
-def _check_rights(checks: CheckRunner, settings: Settings, servers: Connections) -> list[dict[str, Any]]:
+def _check_rights(checks: CheckRunner, settings: Settings, collections: Collections) -> list[dict[str, Any]]:
     """Return which commands the users may run; note the users, and the privileges that a run lacks."""
-    if not servers.are_open:
-        return []
-    source, target = settings.source, settings.target
-    retry = retry_policy(settings)
     rights = checks.run_check(
-        "rights",
-        lambda: (
-            Rights.of(
-                RetryingCollection(servers.source[source.database][source.collection], "the source", retry)
-            ),
-            Rights.of(
-                RetryingCollection(servers.target[target.database][target.collection], "the target", retry)
-            ),
-        ),
+        "rights", lambda: (Rights.of(collections.source), Rights.of(collections.target))
     )
     if rights is None:
         return []
+    source, target = settings.source, settings.target
     places = (source.database, source.collection), (target.database, target.collection)
     users = Users(*rights, *places, target.has_copies)
     # Without copies there is no target that indexes could be copied to.
@@ -299,10 +294,9 @@ def _check_run_is_permitted(checks: CheckRunner, users: Users, lacking: Sequence
         checks.note("rights", f"{' and '.join(names)} may do everything that a run needs")
 
 
-def _check_source(checks: CheckRunner, context: Context, settings: Settings, servers: Connections) -> None:
+def _check_source(checks: CheckRunner, context: Context, collections: Collections) -> None:
     """Note the source's size and collation, and the recipe."""
-    source = servers.source[settings.source.database][settings.source.collection]
-    collation = collation_of(RetryingCollection(source, "the source", context.retry))
+    settings, collation = context.settings, collation_of(collections.source)
     checks.note("source", f"{context.source_name}: about {context.source.estimated_count():,} records")
     if not context.source.members.are_primary:
         preference, staleness = settings.source.read_preference, settings.source.max_staleness_seconds
@@ -314,8 +308,7 @@ def _check_source(checks: CheckRunner, context: Context, settings: Settings, ser
         checks.note("replication", message, is_warning=lag is None or replication["is_over"])
     checks.note("recipe", f"{context.recipe.digest[:12]}: {context.recipe.about}")
     if settings.target.has_copies:
-        target = servers.target[settings.target.database][settings.target.collection]
-        _warn_of_expiry(checks, RetryingCollection(target, "the target", context.retry))
+        _warn_of_expiry(checks, collections.target)
         checks.note(
             "collation", f"{collation}, of the source; the target has the same, or will be created with it"
         )
@@ -354,7 +347,7 @@ def _check_fields(checks: CheckRunner, context: Context) -> dict[str, Any]:
     raws = sample.batch.raws[:FIELDS_FROM]
     of_settings = {path: _count_kinds(path, raws) for path in context.settings.source.fields}
     others = ((path, dict(kinds.most_common())) for path, kinds in count_field_kinds(raws).items())
-    reasons = context.recipe.reader.texts(raws)[1]
+    reasons = context.recipe.reader.reasons(raws)
     unchecked = Counter(filter(None, reasons))
     judged = len(raws) - unchecked.total()
     why = ", ".join(f"{reason} {count:,}" for reason, count in unchecked.most_common())
@@ -382,7 +375,7 @@ def _check_first_records(checks: CheckRunner, context: Context) -> None:
     limits, note = context.settings.limits, partial(checks.note, "first records", is_warning=True)
     guard = FirstRecordsGuard(context.recipe, limits.max_unchecked_share, stop_run, note)
     for batch in first_records(context.source.batches(Window()), FIRST_RECORDS):
-        guard.add(batch.raws, context.recipe.reader.texts(batch.raws)[1])
+        guard.add(batch.raws, context.recipe.reader.reasons(batch.raws))
     guard.finish()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from dedup_job.commands.backfill_and_run import plan_adoption
@@ -15,10 +15,11 @@ from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.record_rows import Dependant
 from dedup_job.ledger.run_history import RunId
 from dedup_job.ledger.settings_fit_ledger import Consent
+from dedup_job.mongo.id_lookup import RecordsInTurn
 from dedup_job.mongo.ids import IdSet
 from dedup_job.mongo.pages import Window
 from dedup_job.mongo.source import Source
-from dedup_job.mongo.target import ReadOnlyTarget, Target
+from dedup_job.mongo.target import Target
 from dedup_job.pipeline.command_context import Context, find_head, first_records
 from dedup_job.pipeline.decide_again_queue import DroppedRecord, LeavingRecord
 from dedup_job.pipeline.guards import Guards, InterruptedCounts, WarningList
@@ -71,7 +72,7 @@ class DryRun:
     adopt: bool = False
 
 
-class DryRunTarget(ReadOnlyTarget):
+class DryRunTarget(RecordsInTurn):
     """The target during a dry run: its own records, and the records that the run would have inserted.
 
     A keeper of an earlier run is fetched from the target only: it may have been deleted there and still be
@@ -80,6 +81,7 @@ class DryRunTarget(ReadOnlyTarget):
 
     def __init__(self, target: Target, source: Source) -> None:
         super().__init__(target, source)
+        self._target, self._source = target, source
         # Digests of ids: 16 bytes each, however long the ids are.
         self._inserted = DigestIndex()
 
@@ -88,7 +90,18 @@ class DryRunTarget(ReadOnlyTarget):
         self._inserted.number(digests([plan.ids[row] for row in plan.rows(*COPYING_ACTIONS)]))
         return plan
 
-    def _to_come(self, ids: Sequence[bytes]) -> Sequence[bytes]:
+    def absent(self, ids: Iterable[bytes]) -> set[bytes]:
+        """Return the keepers that are neither in the target nor would have been inserted."""
+        gone = self._target.absent(ids)
+        inserted = self._ids_in_second(list(gone))
+        return gone.difference(inserted) | self._source.absent(inserted)
+
+    def conflicting(self, records: Iterable[bytes]) -> set[bytes]:
+        """Return the ids of the raw records that differ from the target's record with the same id."""
+        return self._target.conflicting(records)
+
+    def _ids_in_second(self, ids: Sequence[bytes]) -> Sequence[bytes]:
+        """Return the ids of records that the run would have inserted, which are in the source."""
         numbers = self._inserted.find(digests(ids)).tolist()
         return [raw_id for raw_id, number in zip(ids, numbers, strict=True) if number >= 0]
 

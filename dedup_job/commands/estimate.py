@@ -8,7 +8,6 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from math import inf
 from statistics import median
 
 from dedup_job.analysis.forecast import (
@@ -26,7 +25,7 @@ from dedup_job.ledger.plan_format import COLUMNS, PlanId, StoredPlan, pack
 from dedup_job.mongo.pages import Window
 from dedup_job.mongo.source import Storage
 from dedup_job.pipeline import job
-from dedup_job.pipeline.command_context import Context
+from dedup_job.pipeline.command_context import Context, read_rates
 from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
 from dedup_job.pipeline.guards import FirstRecordsGuard, WarningList
 from dedup_job.pipeline.measure_and_limit_memory import family, peak_bytes, resident_bytes
@@ -197,14 +196,14 @@ def _measure_round_trip(context: Context) -> float:
 
 
 def _resource_limits(context: Context, sample: CollectionSample) -> ResourceLimits:
-    limits = context.settings.limits
+    limits, rates = context.settings.limits, read_rates(context.settings)
     # A batch is bounded by records and by bytes; with a rate limit, also by one second's worth.
     chunk_bytes = (limits.batch_mb << 20) / (sample.batch.nbytes / len(sample))
     return ResourceLimits(
         workers=context.settings.engine.workers,
-        chunk=max(1, int(min(limits.batch_records, chunk_bytes, limits.max_docs_per_second or inf))),
+        chunk=max(1, int(min(limits.batch_records, chunk_bytes, rates.records))),
         in_flight=limits.in_flight_mb << 20,
         cache=context.settings.match.cache_mb << 20,
-        records_per_second=limits.max_docs_per_second or inf,
-        bytes_per_second=(limits.max_mb_per_second or inf) * (1 << 20),
+        records_per_second=rates.records,
+        bytes_per_second=rates.nbytes,
     )

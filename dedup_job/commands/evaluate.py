@@ -11,7 +11,7 @@ from dedup_job.commands.record_lookup import find_versions
 from dedup_job.errors import UsageError
 from dedup_job.fingerprint.group_separation import without_groups
 from dedup_job.fingerprint.recipe import Recipe
-from dedup_job.index.keeper_of_each_text import KeeperRefetch, Keepers
+from dedup_job.index.keeper_of_each_text import Keepers
 from dedup_job.mongo.ids import extended, readings
 from dedup_job.pipeline import job
 from dedup_job.pipeline.command_context import Context
@@ -19,8 +19,6 @@ from dedup_job.records import Action, Batch, Fingerprints, RawIds, chunked
 from dedup_job.report.terminal_text import format_id
 
 IDS_AT_ONCE = 10_000
-# Both texts of a pair are in memory, so no keeper is ever re-fetched.
-NOTHING_OLDER = KeeperRefetch(lambda _: [], lambda _: Fingerprints.join([]))
 
 
 def evaluate(context: Context, pairs: Sequence[LabelledPair]) -> Evaluation:
@@ -99,7 +97,7 @@ def _fetch_records(context: Context, ids: Iterable[bytes]) -> Iterator[Batch]:
 def _decide_pair(pair: LabelledPair, prints: Fingerprints, recipe: Recipe) -> JudgedPair:
     """Decide two records, given their fingerprints."""
     ids = [b"first", b"second"]
-    keepers = Keepers(recipe, 1, NOTHING_OLDER)
+    keepers = Keepers(recipe, 1)
     texts = keepers.add_texts(RawIds.of(ids), prints).texts
     verdict = job.decide(ids, prints, texts, recipe.matching, keepers).verdicts[1]
     prints = without_groups(prints, recipe.group_words)

@@ -9,9 +9,9 @@ from typing import Any
 
 from dedup_job.errors import UsageError
 from dedup_job.ledger.reader import LedgerReader
-from dedup_job.ledger.settings_fit_ledger import check_fits, no_decisions_error
+from dedup_job.ledger.settings_fit_ledger import check_fits
 from dedup_job.pasteable_command import command_line
-from dedup_job.pipeline.command_context import Context
+from dedup_job.pipeline.command_context import Context, read_head
 from dedup_job.pipeline.job import Observe
 from dedup_job.records import REFERENCE, Counts
 from dedup_job.report.run_summary import RunSummary
@@ -68,15 +68,13 @@ def report_run(context: Context, run: str, observe: Observe) -> RunSummary:
     Args:
         context: The open connections.
         run: Name of the run.
-        observe: Called with each plan, in the order of decision; the batches hold ids only.
+        observe: Called with each plan, in the order of decision.
 
     Raises:
         ConfigError: If there is no ledger yet.
         UsageError: If the ledger does not know the run, or it was undone.
     """
-    reader = context.ledger_reader()
-    if (head := reader.head()) is None:
-        raise no_decisions_error(context.target_name)
+    head, reader = read_head(context), context.ledger_reader()
     row = find_run(reader, run)
     check_not_undone(row)
     check_fits(head, context.origin)

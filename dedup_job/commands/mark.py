@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from dedup_job.commands.undo import read_head, read_head_for_preview, undo_origin
 from dedup_job.errors import ConfigError
 from dedup_job.ledger.head import Head, MarkProgress
 from dedup_job.ledger.plan_format import StoredPlan
@@ -17,7 +16,7 @@ from dedup_job.mongo.ids import IdSet, extended
 from dedup_job.mongo.mark_field import CHANGED, MarkComparison, Marks, make_mark
 from dedup_job.mongo.pages import prefetch
 from dedup_job.pasteable_command import command_line
-from dedup_job.pipeline.command_context import Context
+from dedup_job.pipeline.command_context import Context, read_head, read_head_for_preview, undo_origin
 from dedup_job.records import OUTSIDE_SOURCE, Action, Plan
 from dedup_job.report.change_source_results import UNMARKABLE, MarkResult
 from dedup_job.report.progress import Advance
@@ -190,7 +189,7 @@ class DueMarks:
             verdict = plan.verdicts[row]
             assert verdict.match is not None
             self.marks[plan.ids[row]] = make_mark(verdict.match, verdict.reason, stored.run)
-            self.judged[plan.ids[row]] = plan.hashes[row].tobytes()
+            self.judged[plan.ids[row]] = plan.hash_of(row)
         marked = set(rows)
         self.others += [raw_id for row, raw_id in enumerate(plan.ids) if row not in marked]
         self.decisions += len(plan)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +19,6 @@ from dedup_job.mongo.pages import Window
 from dedup_job.pipeline.command_context import Context, require_head
 from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
 from dedup_job.records import (
-    ADOPT,
     CONFLICT,
     COPYING_ACTIONS,
     OUTSIDE_SOURCE,
@@ -112,9 +110,7 @@ def compare_with_source(context: Context, advance: Advance) -> SourceComparison:
     reader = context.ledger_reader()
     head = require_head(context, reader)
     check_field_name(context, head)
-    # An adoption comes before anything else, so its plans are the first.
-    plans_of_adoption = takewhile(lambda stored: stored.mode == ADOPT, reader.plans(head))
-    adopted = IdSet.of(stored.plan.ids for stored in plans_of_adoption)
+    adopted = reader.adopted_ids(head)
     comparison = Comparison(changed=AffectedRecords())
     with context.engine() as engine:
         fence = head.fence if head.lease is None else None
@@ -239,10 +235,8 @@ class OutdatedScan:
         }
         same = set[int]()
         for records in self.context.source.fetch(list(by_text)):
-            # The server also finds equal ids of another type.
-            found = {by_text[raw_id]: raw for raw_id, raw in records.items() if raw_id in by_text}
-            prints = self.engine.fingerprint([*found.values()])
-            is_same = have_same_text(prints, plan.take([*found]))
+            found = [by_text[raw_id] for raw_id in records]
+            is_same = have_same_text(self.engine.fingerprint([*records.values()]), plan.take(found))
             same.update(row for row, same_text in zip(found, is_same, strict=True) if same_text)
         return same
 
@@ -280,5 +274,5 @@ def _earlier_decision(
     if has_copies and raw_id not in adopted:
         copy = restored.get(raw_id)
         if copy is None and verdict.action in COPYING_ACTIONS:
-            copy = plan.hashes[row].tobytes()
+            copy = plan.hash_of(row)
     return EarlierDecision(stored.id.number, Verdict(verdict.action, verdict.reason), copy)

@@ -99,22 +99,20 @@ class PromotionSteps:
         """Rename the collections, copy the records that arrived during them, and store that it is done."""
         pair, is_back = self.pair, promotion.state == RETURNING
         former = pair.target if is_back else promotion.kept_as
-        if is_back and is_source_in_place(pair.place, pair.target, pair.renamer.uuids(), promotion):
-            # A collection was dropped or put back from a dump: only the ledger has to go back.
-            self._finish(is_back)
-            return PromoteResult(self.run.name, pair.full_name(pair.place), pair.full_name(former), is_back)
-        if is_back:
-            self._exchange(promotion.promoted, pair.target, promotion.former)
-        else:
-            self._exchange(promotion.former, promotion.kept_as, promotion.promoted)
         result = PromoteResult(
             self.run.name,
             pair.full_name(pair.place),
             pair.full_name(former),
             is_back,
             needs_setting=pair.settings.target.has_copies != is_back,
-            others=[pair.full_name(name) for name in self._promotion.others],
         )
+        # If a collection was dropped or put back from a dump, nothing is renamed.
+        is_in_place = is_back and is_source_in_place(pair, pair.renamer.uuids(), promotion)
+        if not is_back:
+            self._exchange(promotion.former, promotion.kept_as, promotion.promoted)
+        elif not is_in_place:
+            self._exchange(promotion.promoted, pair.target, promotion.former)
+        result.others = [pair.full_name(name) for name in self._promotion.others]
         if not is_back:
             indexes = Indexes(pair.collection(former), pair.collection(pair.place)).compare()
             result.expiries = indexes.expiries
@@ -122,7 +120,7 @@ class PromotionSteps:
         for name in self._promotion.others:
             for _ in self._copy(name, Window(), result):
                 pass
-        if not skip_verify:
+        if not skip_verify and not is_in_place:
             head = self.ledger.current_head
             result.changed, result.vanished = compare_records(pair, former, head, advance)
         self._finish(is_back)
@@ -138,9 +136,9 @@ class PromotionSteps:
         """Move one collection out of the place and the other in, both given by UUID.
 
         Raises:
+            LeaseHeld: If another command has taken the lease.
             StateError: If programs make a new collection in the place each time it is free.
         """
-        # This raises if another run has taken the lease.
         self.ledger.deadline()
         try:
             self.pair.renamer.move(outgoing, aside)
@@ -150,6 +148,7 @@ class PromotionSteps:
                 f"the promotion: {self._promotion.command}"
             ) from None
         for _ in range(TRIES):
+            self._check_held()
             try:
                 self.pair.renamer.move(incoming, self.pair.place)
             except NameTaken:
@@ -161,6 +160,22 @@ class PromotionSteps:
             f"free; stop them, and finish the promotion: {self._promotion.command}"
         )
 
+    def _check_held(self) -> None:
+        """Raise LeaseHeld if another command has taken the lease; first undo a rename that came too late.
+
+        A rename cannot ask who has the lease.  If this process was paused just before its first one, another
+        may have ended the promotion, or taken it back, in the meantime.
+        """
+        try:
+            self.ledger.deadline()
+        except LeaseHeld:
+            mine, now = self._promotion, self.pair.head().promotion
+            # While another command renames, it finds the collections wherever they are.
+            if now is None or now.is_done:
+                with suppress(NameTaken):
+                    self.pair.renamer.move(now.promoted if now else mine.former, self.pair.place)
+            raise
+
     def _move_other_away(self) -> None:
         """Rename a collection that a program made in the place, under a name that the head has first."""
         promotion, uuids = self._promotion, self.pair.renamer.uuids()
@@ -169,7 +184,7 @@ class PromotionSteps:
         if not other or other in (promotion.former, promotion.promoted):
             return
         # A name that is noted already is used again: a late command could move the wrong collection to it.
-        noted = next(iter(promotion.others[-1:]), None)
+        noted = promotion.others[-1] if promotion.others else None
         if noted is None or noted in uuids:
             numbered = (f"{promotion.kept_as}_{number}" for number in range(1, len(uuids) + 2))
             noted = next(name for name in numbered if name not in uuids)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from dedup_job.audit.audit_context import AuditReader
 from dedup_job.commands.changes import Comparison, changes, compare_plans
 from dedup_job.commands.verify import verify
 from dedup_job.config import Settings
-from dedup_job.errors import ConfigError, LeaseHeld, StateError, UsageError, exit_code_of
+from dedup_job.errors import ConfigError, LeaseHeld, StateError, UsageError
 from dedup_job.ledger.commit_plans import Ledger
 from dedup_job.ledger.head import Head, Origin
 from dedup_job.ledger.promotion_state import BEGUN, RETURNING, Promotion
@@ -29,13 +29,10 @@ from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
 from dedup_job.pasteable_command import command_line
 from dedup_job.pipeline.command_context import Context, connect_to, read_rates, require_head, retry_policy
-from dedup_job.records import CONFLICT, REFERENCE, VANISHED, Action
+from dedup_job.records import CONFLICT, COPYING_ACTIONS, REFERENCE, VANISHED
 from dedup_job.report.change_source_results import PromotePreview
 from dedup_job.report.counts_with_ids import AffectedRecords
 from dedup_job.report.progress import Advance
-
-# Records with these verdicts are in the target.
-IN_TARGET = (Action.UNIQUE, Action.UNCHECKED)
 
 
 class Pair:
@@ -84,20 +81,14 @@ class Pair:
             raise no_decisions_error(self.full_name(self.target))
         return head
 
-    @contextmanager
-    def open_ledger(self, run: RunId) -> Iterator[Ledger]:
+    def open_ledger(self, run: RunId) -> AbstractContextManager[Ledger]:
         """Open the ledger for writing, also if it is in the middle of a promotion."""
         head, ledger = self.head(), Ledger(self._database, self.target, self._retry)
         source = self.full_name(self.place)
         origin = Origin(
             source, head.recipe, head.digest, head.filter, has_copies=head.has_copies, promotes=True
         )
-        try:
-            ledger.open(run, origin)
-            yield ledger
-        except BaseException as error:
-            ledger.interrupt(exit_code_of(error))
-            raise
+        return ledger.hold(run, origin)
 
 
 @contextmanager
@@ -308,7 +299,7 @@ def _check_target_ids(context: Context, head: Head) -> None:
     for stored in context.ledger_reader().plans(head):
         if stored.mode != REFERENCE:
             plan = stored.plan
-            kept = [plan.ids[row] for action in IN_TARGET for row in plan.rows(action)]
+            kept = [plan.ids[row] for row in plan.rows(*COPYING_ACTIONS)]
             lacking += len(context.target.absent(kept))
     if lacking:
         raise StateError(
@@ -326,7 +317,7 @@ def check_collections(pair: Pair, promotion: Promotion) -> None:
     lacking = _collections_gone(uuids, promotion)
     if not lacking:
         return
-    if promotion.state == RETURNING and is_source_in_place(pair.place, pair.target, uuids, promotion):
+    if promotion.state == RETURNING and is_source_in_place(pair, uuids, promotion):
         return
     advice = (
         f"if {pair.place} is the promoted target and {promotion.kept_as} the former source, accept them: "
@@ -344,23 +335,22 @@ def check_collections(pair: Pair, promotion: Promotion) -> None:
     )
 
 
-def is_source_in_place(place: str, target: str, uuids: Mapping[str, str], promotion: Promotion) -> bool:
+def is_source_in_place(pair: Pair, uuids: Mapping[str, str], promotion: Promotion) -> bool:
     """Return whether a collection is gone, and nothing need be renamed back: the source has its name.
 
     Of collections that were restored from a dump only the names are known: then source and target must have
     theirs, and the source must not have its other name.
 
     Args:
-        place: The source's name.
-        target: The target's name.
+        pair: The collections.
         uuids: The UUIDs of all collections of the database, by name.
         promotion: The promotion that is taken back.
     """
     if not _collections_gone(uuids, promotion) or promotion.kept_as in uuids:
         return False
-    is_source = uuids.get(place) == promotion.former
-    is_restored = place in uuids and uuids[place] != promotion.promoted and target in uuids
-    return is_source or is_restored
+    in_place = uuids.get(pair.place)
+    is_restored = in_place is not None and in_place != promotion.promoted and pair.target in uuids
+    return in_place == promotion.former or is_restored
 
 
 def _collections_gone(uuids: Mapping[str, str], promotion: Promotion) -> list[str]:

@@ -13,8 +13,8 @@ from dedup_job.errors import UsageError
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.record_rows import DecisionRow
 from dedup_job.ledger.settings_fit_ledger import check_fits, no_decisions_error
+from dedup_job.mongo.id_lookup import RecordsById, RecordsInTurn
 from dedup_job.mongo.ids import extended, readings
-from dedup_job.mongo.target import ReadOnlyTarget
 from dedup_job.pipeline.command_context import Context, RecordLookup
 from dedup_job.records import Unchecked, chunked
 from dedup_job.text.fields import TextFields
@@ -57,7 +57,7 @@ def fetch_beginnings(context: Context, ids: Iterable[bytes]) -> dict[bytes, str]
 
 def fetch_keepers(context: Context, ids: Sequence[bytes]) -> Iterator[tuple[bytes, str]]:
     """Yield the ids and texts of the kept records that exist, preferably from the target."""
-    return _fetch_texts(context, ReadOnlyTarget(context.target, context.source), ids)
+    return _fetch_texts(context, RecordsInTurn(context.target, context.source), ids)
 
 
 def _fetch_texts(
@@ -65,9 +65,8 @@ def _fetch_texts(
 ) -> Iterator[tuple[bytes, str]]:
     reader = context.recipe.reader
     for portion in records.fetch(list(dict.fromkeys(ids)), reader.fields.names):
-        texts, reasons = reader.texts([*portion.values()])
-        shown = [text or f"({reason})" for text, reason in zip(texts, reasons, strict=True)]
-        yield from zip(portion, shown, strict=True)
+        for raw_id, extracted in zip(portion, reader.extract([*portion.values()]), strict=True):
+            yield raw_id, extracted.text or f"({extracted.reason})"
 
 
 def fetch_groups(context: Context, ids: Sequence[bytes]) -> dict[bytes, dict[str, Any]]:
@@ -105,14 +104,15 @@ class NamedRecord:
 
 def find_versions(context: Context, given: str) -> list[NamedRecord]:
     """Return the versions of a record in the source, the target and the archive; empty if there is none."""
-    places: dict[str, RecordLookup] = {"source": context.source, "target": context.target}
+    places: dict[str, RecordsById] = {"source": context.source, "target": context.target}
     if context.archive_for_lookups is not None:
         places["archive"] = context.archive_for_lookups.records
     records = [
         NamedRecord(place, raw_id, raw)
         for place, collection in places.items()
         for reading in readings(given)
-        for portion in collection.fetch([reading])
+        # The record 7.0 is meant by 7, too.
+        for portion in collection.fetch(collection.present([reading]))
         for raw_id, raw in portion.items()
     ]
     # The id 42 may be read as a number or as a text; the first reading that exists is meant.

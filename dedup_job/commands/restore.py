@@ -9,7 +9,6 @@ from typing import Any
 
 from bson import decode
 
-from dedup_job.commands.undo import read_head, undo_origin
 from dedup_job.commands.why import why as why_answer
 from dedup_job.errors import UsageError
 from dedup_job.ledger.commit_plans import Ledger
@@ -24,7 +23,7 @@ from dedup_job.mongo.mark_field import Marks
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
 from dedup_job.pasteable_command import command_line
-from dedup_job.pipeline.command_context import Context
+from dedup_job.pipeline.command_context import Context, read_head, undo_origin
 from dedup_job.records import VANISHED, chunked, digest
 from dedup_job.report.progress import Advance
 from dedup_job.report.undo_and_restore_results import NotRestored, RestoreResult
@@ -175,7 +174,7 @@ def _former_row(context: Context, given: str, overrides: Iterable[Override]) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class DroppedRecord:
+class RestorableRecord:
     """A dropped record.
 
     Attributes:
@@ -223,7 +222,7 @@ def _restore_rows(
 
 def _present_versions(
     rows: Mapping[bytes, bytes], source: Source, archive: Archive | None, archived: set[bytes]
-) -> Iterator[list[DroppedRecord]]:
+) -> Iterator[list[RestorableRecord]]:
     """Yield the dropped records that the source or the archive has, some megabytes at a time.
 
     Args:
@@ -234,15 +233,12 @@ def _present_versions(
     """
     in_source = set[bytes]()
     for found in source.fetch(list(rows)):
-        # The server may also find equal ids of another type; those records are not meant.
-        ids = [raw_id for raw_id in rows if raw_id in found]
-        in_source.update(ids)
-        yield [DroppedRecord(rows[raw_id], found[raw_id], True, raw_id in archived) for raw_id in ids]
+        in_source.update(found)
+        yield [RestorableRecord(rows[raw_id], raw, True, raw_id in archived) for raw_id, raw in found.items()]
     if archive is not None:
         only_archived = [raw_id for raw_id in rows if raw_id in archived and raw_id not in in_source]
         for found in archive.records.fetch(only_archived):
-            ids = [raw_id for raw_id in only_archived if raw_id in found]
-            yield [DroppedRecord(rows[raw_id], found[raw_id], False, True) for raw_id in ids]
+            yield [RestorableRecord(rows[raw_id], raw, False, True) for raw_id, raw in found.items()]
 
 
 def ids_changed_since(
@@ -268,7 +264,7 @@ def ids_changed_since(
 
 def restore_records(
     ledger: Ledger,
-    records: Sequence[DroppedRecord],
+    records: Sequence[RestorableRecord],
     why: str,
     target: Target,
     marks: Marks,

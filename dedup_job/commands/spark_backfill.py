@@ -248,7 +248,7 @@ class _Backfill:
                 time.monotonic() - started,
                 context.recipe.digest,
                 context.recipe.about,
-                refused_before=ledger.refused_before(),
+                refused_before=ledger.run_row.refused_before(),
                 warnings=warnings.messages,
                 replaced=ReplacementCounts() if recipe.matching.prefer else None,
             )
@@ -372,11 +372,7 @@ class _Backfill:
         # These differ between source and target; it may be the source that somebody changed.
         known = judged().find(list(altered))
         for records in target.fetch(list(known)):
-            altered -= {
-                raw_id
-                for raw_id in records.keys() & known.keys()
-                if is_as_judged(records[raw_id], known[raw_id][0])
-            }
+            altered -= {raw_id for raw_id, raw in records.items() if is_as_judged(raw, known[raw_id][0])}
         return altered
 
     def _read_source(self, restored: frozenset[bytes]) -> tuple[DataFrame, Mapping[str, Any]]:

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from dedup_job.commands.mark import dropped_rows, plans_from
-from dedup_job.commands.undo import read_head, read_head_for_preview, undo_origin
 from dedup_job.errors import ConfigError, StateError, UsageError
 from dedup_job.ledger.commit_plans import Ledger
 from dedup_job.ledger.head import Head, SweepProgress
-from dedup_job.ledger.move_to_archive_and_back import ArchiveMoves
+from dedup_job.ledger.move_to_archive_and_back import UNMOVABLE, ArchiveMoves
 from dedup_job.ledger.plan_format import StoredPlan
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.run_history import RunId
@@ -24,10 +23,10 @@ from dedup_job.mongo.ids import IdSet, extended
 from dedup_job.mongo.mark_field import CHANGED
 from dedup_job.mongo.pages import prefetch
 from dedup_job.mongo.reference_collections import is_reference
-from dedup_job.pipeline.command_context import Context
+from dedup_job.pipeline.command_context import Context, read_head, read_head_for_preview, undo_origin
 from dedup_job.pipeline.guards import WarningList, check_swept_share, stop_run
 from dedup_job.records import ADOPT, digest
-from dedup_job.report.change_source_results import KEEPER, UNMOVABLE, SweepResult
+from dedup_job.report.change_source_results import KEEPER, SweepResult
 from dedup_job.report.progress import Advance
 
 # Dropped records that are gathered from consecutive plans.
@@ -81,8 +80,8 @@ def _check_other_records(context: Context, head: Head, archive: Archive) -> None
         due = DueRecords()
         due.add(stored, IdSet())
         for found in archive.records.fetch(list(due.judged)):
-            for raw_id in found.keys() & due.judged.keys():
-                if digest(found[raw_id]) != due.judged[raw_id]:
+            for raw_id, raw in found.items():
+                if digest(raw) != due.judged[raw_id]:
                     raise ConfigError(
                         f"--archive: {archive.full_name} has another record with the _id "
                         f"{extended(raw_id)}; choose another collection"
@@ -108,12 +107,14 @@ class DueRecords:
         keepers: Raw id of the keeper of each record.
         decisions: Number of decisions in these plans.
         upto: Number of the plan behind the last.
+        already: Number of the records that are in the archive only; known when all were looked for.
     """
 
     judged: dict[bytes, bytes] = field(default_factory=dict)
     keepers: dict[bytes, bytes] = field(default_factory=dict)
     decisions: int = 0
     upto: int = 0
+    already: int = 0
 
     def add(self, stored: StoredPlan, restored: IdSet) -> None:
         """Add a plan; `restored` has the ids of records that a person restored."""
@@ -121,7 +122,7 @@ class DueRecords:
         for row in dropped_rows(plan, restored):
             match = plan.verdicts[row].match
             assert match is not None
-            self.judged[plan.ids[row]] = plan.hashes[row].tobytes()
+            self.judged[plan.ids[row]] = plan.hash_of(row)
             self.keepers[plan.ids[row]] = match.keeper
         self.decisions += len(plan)
         self.upto = stored.id.number + 1
@@ -152,21 +153,6 @@ class FoundRecords:
         if not ids:
             return self
         return replace(self, records={key: raw for key, raw in self.records.items() if key not in ids})
-
-
-@dataclass(frozen=True, slots=True)
-class LookedUp:
-    """Counts of some plans whose records were all looked for.
-
-    Attributes:
-        decisions: Number of decisions in these plans.
-        upto: Number of the plan behind the last.
-        already: Number of their dropped records that are in the archive only.
-    """
-
-    decisions: int
-    upto: int
-    already: int
 
 
 def sweep(context: Context, archive: Archive, advance: Advance, moved: bool = False) -> SweepResult:
@@ -261,15 +247,18 @@ class SweepRun:
     result: SweepResult
     kept: VersionDigests = field(default_factory=VersionDigests)
 
-    def look_up(self, reader: LedgerReader, head: Head, first: int) -> Iterator[FoundRecords | LookedUp]:
-        """Yield the dropped records of the plans from a number on, some megabytes at a time."""
+    def look_up(self, reader: LedgerReader, head: Head, first: int) -> Iterator[FoundRecords | DueRecords]:
+        """Yield the dropped records of the plans from a number on, some megabytes at a time.
+
+        After the records of some plans, what was looked for is yielded.
+        """
         for due in self._due(reader, head, first):
             missing = set(due.judged)
             for found in self.archive.stored(list(due.judged)):
                 missing -= found.keys()
                 yield self._compare(found, due)
-            already = len(missing) - len(self.archive.records.absent(missing))
-            yield LookedUp(due.decisions, due.upto, already)
+            due.already = len(missing) - len(self.archive.records.absent(missing))
+            yield due
 
     def _due(self, reader: LedgerReader, head: Head, first: int) -> Iterator[DueRecords]:
         """Yield the dropped records of the plans from a number on, some thousands at a time.
@@ -294,8 +283,7 @@ class SweepRun:
     def _compare(self, found: Mapping[bytes, bytes], due: DueRecords) -> FoundRecords:
         """Compare records of the source with their judged versions."""
         records, stay = dict[bytes, bytes](), dict[bytes, str]()
-        for raw_id in found.keys() & due.judged.keys():
-            raw = found[raw_id]
+        for raw_id, raw in found.items():
             if digest(self.archive.without_mark(raw)) != due.judged[raw_id]:
                 stay[raw_id] = CHANGED
             elif not self.archive.can_take(raw):
@@ -317,9 +305,8 @@ class SweepRun:
         valid = set[bytes]()
         own, others = _divide(versions)
         for found in chain(self.context.source.fetch(own), self.context.target.fetch(others)):
-            there = found.keys() & versions.keys()
-            same = {raw_id for raw_id in there if digest(found[raw_id]) == versions[raw_id][0]}
-            edited = sorted(there - same)
+            same = {raw_id for raw_id, raw in found.items() if digest(raw) == versions[raw_id][0]}
+            edited = sorted(found.keys() - same)
             text_digests = self.context.recipe.reader.text_digests([found[raw_id] for raw_id in edited])
             valid |= same | {
                 raw_id

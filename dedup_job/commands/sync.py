@@ -75,7 +75,7 @@ def finish_interrupted(context: Context, consent: Consent = Consent()) -> Mappin
         head = ledger.recover(context.source, context.target, settles=True)
         if head.unsettled is not None:
             _settle_keepers(context, ledger, head)
-        refused_before = ledger.refused_before()
+        refused_before = ledger.run_row.refused_before()
         ledger.close({"exit_code": 0})
     return refused_before
 
@@ -158,30 +158,28 @@ def update(
         LeaseHeld: If another command wrote to the ledger since the comparison.
         GuardStop: If the job fails on too many records.
     """
-    run, started = RunId.new(UPDATE), time.monotonic()
+    run, started, outdated = RunId.new(UPDATE), time.monotonic(), found.outdated
     with context.ledger(run, consent) as ledger, context.engine() as engine:
         head = ledger.recover(context.source, context.target)
         # Taking the lease has raised the fence by one; a larger difference means another writer.
-        if found.outdated.fence is None or head.fence != found.outdated.fence + 1:
+        if outdated.fence is None or head.fence != outdated.fence + 1:
             raise LeaseHeld("another command changed this target during the comparison; sync again")
-        ledger.check_rights(context.target)
-        outdated = found.outdated
+        context.target.check_rights()
         bring_back(context, ledger, chain(outdated.again.absent(), outdated.kept_in_archive.pages(PAGE)))
         failures = FailureGuard(
             context.settings.limits.max_failed_share, WarningList() if consent.allow else stop_run
         )
-        updating = UpdateRun(context, ledger, engine, found.outdated, observe, failures)
+        updating = UpdateRun(context, ledger, engine, outdated, observe, failures)
         keepers = context.keepers(context.target, engine)
         # If a record was refused because of another record with its id, the other record is the target's own.
-        conflicts = found.outdated.again.with_verdict(CONFLICT)
+        conflicts = outdated.again.with_verdict(CONFLICT)
         foreign = (RawIds.of(set(page) - context.target.absent(page)) for page in conflicts)
-        past = PriorDecisions.read(context, ledger, head, keepers, Window(), found.outdated.texts_of, foreign)
+        past = PriorDecisions.read(context, ledger, head, keepers, Window(), outdated.texts_of, foreign)
         past = past.with_references(context, engine, partial(ledger.keep_references, target=context.target))
         store = LedgerDecisions(ledger, context.target)
         decider = choose_decider(context, engine, past, context.target, store, head.next)
         renewed = updating.renew()
-        pages = found.outdated.in_order
-        counts = sum((updating.decide_again(ids, past, decider) for ids in pages), Counts())
+        counts = sum((updating.decide_again(ids, past, decider) for ids in outdated.in_order), Counts())
         counts = updating.try_again(past, decider, counts)
         if replaced := decider.settle():
             counts += replaced.own
@@ -290,7 +288,7 @@ class UpdateRun:
             judged = self.ledger.plan(plan_id).plan
             rows = {judged.ids[row]: row for row in outdated.tolist()}
             for current in self.context.source.fetch(list(rows)):
-                old = judged.take([rows[raw_id] for raw_id in current if raw_id in rows])
+                old = judged.take([rows[raw_id] for raw_id in current])
                 prints = self.engine.fingerprint([current[raw_id] for raw_id in old.ids])
                 old = old.take(np.flatnonzero(have_same_text(prints, old)).tolist())
                 raws = [current[raw_id] for raw_id in old.ids]

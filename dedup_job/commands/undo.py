@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 
 from dedup_job.errors import UsageError
-from dedup_job.ledger.head import Head, Origin
 from dedup_job.ledger.run_history import RunId
-from dedup_job.ledger.settings_fit_ledger import check_fits, check_places, check_whole, no_decisions_error
+from dedup_job.ledger.settings_fit_ledger import check_whole
 from dedup_job.ledger.undo_run import UndoRun, check_newest, check_not_promoted, count_restored
 from dedup_job.pasteable_command import command_line
-from dedup_job.pipeline.command_context import Context
+from dedup_job.pipeline.command_context import Context, read_head, read_head_for_preview, undo_origin
 from dedup_job.pipeline.job import Observe
 from dedup_job.records import ADOPT, OUTSIDE_SOURCE, RENEW, Counts
 from dedup_job.report.undo_and_restore_results import UndoPreview, UndoResult
@@ -22,7 +21,7 @@ def undo(context: Context, run: str, observe: Observe) -> UndoResult:
     Args:
         context: The open connections.
         run: Name of the run.
-        observe: Called with the ids and the plan of each batch that was undone.
+        observe: Called with each plan that was undone.
 
     Raises:
         ConfigError: If there is no ledger yet.
@@ -111,35 +110,3 @@ def preview_undo(context: Context, run: str) -> UndoPreview:
             later[link.run] = None
     check_newest(run, later, has_decided=bool(due.plans or due.has_begun))
     return due
-
-
-def read_head(context: Context) -> Head:
-    """Return the state of the ledger; raise ConfigError if there is none."""
-    head = context.ledger_reader().head()
-    if head is None:
-        raise no_decisions_error(context.target_name)
-    return head
-
-
-def read_head_for_preview(context: Context) -> Head:
-    """Return the state of the ledger; the errors are those of opening it."""
-    head = read_head(context)
-    origin = undo_origin(context, head)
-    check_fits(head, origin)
-    check_places(head, origin)
-    return head
-
-
-def undo_origin(context: Context, head: Head) -> Origin:
-    """Return the origin with which an undo opens the ledger.
-
-    An undo does not depend on recipe and filter, so the ledger's own are used, whatever the settings say.
-    """
-    return Origin(
-        context.source_name,
-        head.recipe,
-        head.digest,
-        head.filter,
-        context.places.with_servers(),
-        context.target.holds_copies,
-    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from bson import decode
@@ -32,11 +32,16 @@ def why(context: Context, given: str) -> dict[str, Any]:
     records = find_versions(context, given)
     ids = [records[0].id] if records else with_equals(readings(given))
     answer, decision = _find_row(context, ids)
-    plan_and_row = _search_plans(context, ids) if decision is None else _find_plan(context, decision)
-    if decision is None and plan_and_row is not None:
-        answer = _describe_plan(context, *plan_and_row)
-    elif decision is None:
-        answer = _describe_undecided(context, find_record(context, given))
+    reader = context.ledger_reader()
+    if decision is not None:
+        plan_and_row = _find_plan(reader.plans_of(decision.run, decision.at), [decision.id])
+    else:
+        head = reader.head()
+        plan_and_row = _find_plan(reader.plans(head) if head else (), ids)
+        if plan_and_row is not None:
+            answer = _describe_plan(context, *plan_and_row)
+        else:
+            answer = _describe_undecided(context, find_record(context, given))
     raws = {record.place: record.raw for record in records}
     has_changed = plan_and_row is not None and _is_changed(*plan_and_row, raws.get("source"))
     return {
@@ -90,21 +95,11 @@ def _describe_keeper(context: Context, keeper: bytes) -> dict[str, Any]:
     return {"keeper": extended(keeper), "keeper_in_target": not context.target.absent([keeper])}
 
 
-def _search_plans(context: Context, ids: Sequence[bytes]) -> tuple[StoredPlan, int] | None:
-    """Return the plan that decided a record, and the record's row in it."""
-    reader = context.ledger_reader()
-    head = reader.head()
-    for stored in reader.plans(head) if head else ():
+def _find_plan(plans: Iterable[StoredPlan], ids: Sequence[bytes]) -> tuple[StoredPlan, int] | None:
+    """Return the plan that decided a record with one of these ids, and the record's row in it."""
+    for stored in plans:
         for raw_id in set(ids).intersection(stored.plan.ids):
             return stored, stored.plan.ids.index(raw_id)
-    return None
-
-
-def _find_plan(context: Context, decision: DecisionRow) -> tuple[StoredPlan, int] | None:
-    """Return the plan that has a decision, and the record's row in it."""
-    for stored in context.ledger_reader().plans_of(decision.run, decision.at):
-        if decision.id in stored.plan.ids:
-            return stored, stored.plan.ids.index(decision.id)
     return None
 
 
@@ -132,7 +127,7 @@ def _is_changed(stored: StoredPlan, row: int, raw: bytes | None) -> bool:
     # Adopted records came from the target, and a record that changed during its run was not judged at all.
     if raw is None or stored.mode == ADOPT or stored.plan.verdicts[row].reason == "changed":
         return False
-    return bool(digest(raw) != stored.plan.hashes[row].tobytes())
+    return digest(raw) != stored.plan.hash_of(row)
 
 
 def _describe_undecided(context: Context, record: NamedRecord) -> dict[str, Any]:

@@ -82,14 +82,10 @@ class Fingerprinter:
         rules = self._recipe.matching.prefer
         return rank_records(raws, lengths, rules) if rules else None
 
-    def tokens(self, text: str) -> list[str]:
-        """Return the tokens of a cleaned text that count as terms, in order, with repeats."""
-        return self.terms.names(text)
-
     def document_frequencies(self, raws: Sequence[bytes]) -> tuple[int, Counter[str]]:
         """Return the number of records with a usable text, and in how many of them each term occurs."""
-        texts = [text for text in self._recipe.reader.texts(raws)[0] if text]
-        return len(texts), Counter(term for text in texts for term in set(self.tokens(text)))
+        texts = list(filter(None, self._recipe.reader.texts(raws)))
+        return len(texts), Counter(term for text in texts for term in set(self.terms.names(text)))
 
 
 @lru_cache(maxsize=2)

@@ -21,10 +21,12 @@ from dedup_job.text.fields import ExtractedText, TextFields
 
 SECTIONS = {"matching": "match", "terms": "recipe", "reader.cleaner": "clean"}
 # Settings whose name in the settings file does not follow from SECTIONS.
-SETTING_NAMES = {"matching.min_terms": "[recipe] min_terms", "reader.fields.paths": "[source] fields"}
-SETTING_NAMES |= {"reader.fields.within": "[match] within"}
-SETTING_NAMES |= {name: f"[recipe] {name}" for name in ("bits", "hmm", "idf_table")}
-SETTING_NAMES |= {name: f"[recipe] {name}" for name in ("stop_words", "user_words")}
+SETTING_NAMES = {
+    "matching.min_terms": "[recipe] min_terms",
+    "reader.fields.paths": "[source] fields",
+    "reader.fields.within": "[match] within",
+    **{name: f"[recipe] {name}" for name in ("bits", "hmm", "idf_table", "stop_words", "user_words")},
+}
 # Increased when the same settings give other fingerprints or digests.
 FORMAT = 6
 
@@ -100,18 +102,13 @@ class Reader:
     fields: TextFields
     cleaner: Cleaner = Cleaner()
 
-    def text(self, raw: bytes) -> str:
-        """Return the cleaned text of a raw record.
+    def texts(self, raws: Sequence[bytes]) -> list[str]:
+        """Return the cleaned text of each record; "" where it has none."""
+        return [each.text for each in self.extract(raws)]
 
-        Raises:
-            Unchecked: For the reasons of `TextFields.text_of` and `Cleaner.clean`.
-        """
-        return self.cleaner.clean(self.fields.text_of(raw))
-
-    def texts(self, raws: Sequence[bytes]) -> tuple[list[str], list[str]]:
-        """Return the cleaned texts, and the reasons why a record has none ("" if it has one)."""
-        extracted_texts = self.extract(raws)
-        return [each.text for each in extracted_texts], [each.reason for each in extracted_texts]
+    def reasons(self, raws: Sequence[bytes]) -> list[str]:
+        """Return the reason why a record has no text; "" where it has one."""
+        return [each.reason for each in self.extract(raws)]
 
     def text_digests(self, raws: Sequence[bytes]) -> list[bytes]:
         """Return the digest that stands in the ledger for the text of each record, in its group."""

@@ -108,7 +108,6 @@ class PageTally:
         dropped: Lengths of dropped texts, with weights.
         records: Weighted numbers of records, by the value of the field `group_by`.
         drops: Weighted numbers of dropped records, by the same value.
-        drops_in_sample: Numbers of dropped records in the sample, by the same value.
         keepers: Numbers of dropped records in the sample, by their value and their keeper's value.
         compared: Number of near pairs with both texts.
         other_numbers: Number of these pairs whose texts differ in a number.
@@ -118,7 +117,6 @@ class PageTally:
     dropped: list[WeightedLength] = field(default_factory=list)
     records: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     drops: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    drops_in_sample: Counter[str] = field(default_factory=Counter)
     keepers: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     compared: int = 0
     other_numbers: int = 0
@@ -141,7 +139,6 @@ class PageTally:
             value = pair.duplicate.fields.get(path, "")
             self.records[value] += weight
             self.drops[value] += weight
-            self.drops_in_sample[value] += 1
             self.keepers[value][pair.keeper.fields.get(path, "")] += 1
 
     def places(self) -> list[FieldValue]:
@@ -149,7 +146,7 @@ class PageTally:
         most = sorted(self.drops, key=lambda value: (-self.drops[value], value))[:PLACES]
         return [
             FieldValue(
-                value, self.records[value], self.drops[value], keeper, times / self.drops_in_sample[value]
+                value, self.records[value], self.drops[value], keeper, times / self.keepers[value].total()
             )
             for value in most
             for keeper, times in self.keepers[value].most_common(1)
@@ -199,7 +196,6 @@ def make_contents(
         thresholds=thresholds,
         pairs=sorted(pairs, key=lambda pair: (pair.similarity or 0, -(pair.distance or 0))),
         groups=groups,
-        show=settings.show,
         group_by=settings.group_by or "",
         places=tally.places(),
         sampled=[
@@ -211,15 +207,12 @@ def make_contents(
     )
 
 
-def choose_pairs(
-    drawn: Sequence[DuplicatePair], counted: Sequence[int], most: int = PAIRS
-) -> dict[DuplicatePair, float]:
+def choose_pairs(drawn: Sequence[DuplicatePair], counted: Sequence[int]) -> dict[DuplicatePair, float]:
     """Choose the pairs to show: about equally many of each hundredth of similarity.
 
     Args:
         drawn: A random sample of near pairs.
         counted: Numbers of all near duplicates, by hundredths of similarity.
-        most: Most pairs to choose.
 
     Returns:
         The pairs, each with the number of near duplicates that it represents.
@@ -232,7 +225,7 @@ def choose_pairs(
     for remaining, (step, stratum) in zip(
         range(len(strata), 0, -1), sorted(strata.items(), key=lambda item: len(item[1])), strict=True
     ):
-        pairs = stratum[: max(1, (most - len(weights)) // remaining)]
+        pairs = stratum[: max(1, (PAIRS - len(weights)) // remaining)]
         in_all = counted[step] if step >= 0 else len(drawn)
         weights |= dict.fromkeys(pairs, in_all / len(pairs))
     return weights

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -64,7 +65,11 @@ def draw_verdicts(contents: PageContents) -> Markup:
         .mark_bar(size=56)
         .encode(
             x=alt.X("records:Q", stack="normalize", axis=None, scale=alt.Scale(nice=False)),
-            color=_encode_colour("what:N", list(parts), None),
+            color=alt.Color(
+                "what:N",
+                scale=alt.Scale(domain=[*parts], range=[COLOURS[name] for name in parts]),
+                legend=None,
+            ),
             order=alt.Order("place:Q"),
         )
     )
@@ -142,7 +147,11 @@ def draw_lengths(contents: PageContents) -> Markup:
             ),
             xOffset=alt.XOffset("what:N", sort=["kept", "dropped"]),
             y=alt.Y("records:Q", title="records", axis=_count_axis()),
-            color=_encode_colour("what:N", ["kept", "dropped"], {"dropped": "near"}, legend=True),
+            color=alt.Color(
+                "what:N",
+                scale=alt.Scale(domain=["kept", "dropped"], range=[COLOURS["kept"], COLOURS["near"]]),
+                legend=alt.Legend(orient="top", title=None, labelColor=COLOURS["ink"], labelFont=FONT),
+            ),
         )
     )
     return _draw(chart)
@@ -204,29 +213,11 @@ def _count_axis() -> Any:
     )
 
 
-def _encode_colour(
-    field: str, names: Sequence[str], others: Mapping[str, str] | None, legend: bool = False
-) -> Any:
-    """Return a colour encoding.
-
-    Args:
-        field: The field with the names.
-        names: All names, in the order of the legend.
-        others: Names whose colour is that of another name.
-        legend: Whether to show a legend.
-    """
-    colours = [COLOURS[(others or {}).get(name, name)] for name in names]
-    shown = (
-        alt.Legend(orient="top", title=None, labelColor=COLOURS["ink"], labelFont=FONT) if legend else None
-    )
-    return alt.Color(field, scale=alt.Scale(domain=list(names), range=colours), legend=shown)
-
-
 def _count_by_length(lengths: Sequence[WeightedLength]) -> dict[int, float]:
     """Return about how many records have a text in each bin, by the place of the bin in `LENGTHS`."""
     counts: dict[int, float] = {}
     for length, weight in lengths:
-        place = max(at for at, edge in enumerate(LENGTHS) if edge <= max(1, length))
+        place = bisect_right(LENGTHS, max(1, length)) - 1
         counts[place] = counts.get(place, 0.0) + weight
     return counts
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.html_page.page_data import CollectionStretch
+from dedup_job.mongo.ids import HEAD, OBJECT_ID
 from dedup_job.records import Action, Counts, Plan, digest
 from dedup_job.report.sampled_pairs_and_groups import DuplicatePair, LargestGroups, Reservoir
 
@@ -107,8 +108,8 @@ STEPS = 100
 
 # Records that the timeline counts together, and stretches that its chart shows.
 PIECE, STRETCHES = 100, 60
-# An ObjectId is the BSON document of 22 bytes {"_id": 12 bytes}; its first four are seconds, big-endian.
-OBJECT_ID_BYTES, KIND, OBJECT_ID, TIME = 22, 4, 0x07, slice(9, 13)
+# Bytes of a raw id with an ObjectId: its first four are seconds, big-endian.
+TIME = slice(9, 13)
 
 
 def to_hundredth(similarity: float) -> int:
@@ -168,8 +169,7 @@ class Timeline:
 
 def _time_of(raw_id: bytes) -> int:
     """Return the time in an ObjectId, in seconds since 1970; -1 for another id."""
-    is_object_id = len(raw_id) == OBJECT_ID_BYTES and raw_id[KIND] == OBJECT_ID
-    return int.from_bytes(raw_id[TIME], "big") if is_object_id else -1
+    return int.from_bytes(raw_id[TIME]) if raw_id[HEAD] == OBJECT_ID else -1
 
 
 class PageSamples:

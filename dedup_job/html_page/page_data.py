@@ -172,7 +172,6 @@ class PageContents:
         thresholds: The effects of higher thresholds, the present one first.
         pairs: The pairs to show, the least similar first.
         groups: The largest groups.
-        show: Paths of the fields to show.
         group_by: Path of the field that records are counted by, empty if there is none.
         places: The values of that field with the most drops.
         sampled: The sizes of the samples.
@@ -196,7 +195,6 @@ class PageContents:
     thresholds: Sequence[ShownThreshold]
     pairs: Sequence[ShownPair]
     groups: Sequence[ShownGroup]
-    show: Sequence[str]
     group_by: str
     places: Sequence[FieldValue]
     sampled: Sequence[SampleSize]

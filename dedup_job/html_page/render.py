@@ -104,12 +104,9 @@ def show_invisible(text: str) -> Markup:
     >>> str(show_invisible("a<b\\x00"))
     'a&lt;b<span class="unseen">U+0000</span>'
     """
-    shown, end = [], 0
-    for match in UNSEEN.finditer(text):
-        shown.append(escape(text[end : match.start()]))
-        shown.append(Markup('<span class="unseen">U+{:04X}</span>').format(ord(match[0])))
-        end = match.end()
-    return Markup("").join([*shown, escape(text[end:])])
+    # Escaping changes only & < > " and ', which are all visible.
+    escaped = str(escape(text))
+    return Markup(UNSEEN.sub(lambda found: f'<span class="unseen">U+{ord(found[0]):04X}</span>', escaped))
 
 
 def to_ascii_id(raw_id: str) -> str:

@@ -14,8 +14,8 @@ from dedup_job.fingerprint.shingles import NUMBER_PATTERN
 from dedup_job.html_page.counts_and_samples import DrawnGroup
 from dedup_job.html_page.threshold_effect import KeeperGroup
 from dedup_job.index.similarity import ShingleSets, similarities_at_least
+from dedup_job.mongo.id_lookup import RecordsInTurn
 from dedup_job.mongo.ids import ID_JSON, SHOWABLE
-from dedup_job.mongo.target import ReadOnlyTarget
 from dedup_job.pipeline.command_context import Context, RecordLookup
 from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
 from dedup_job.records import Fingerprints
@@ -79,7 +79,7 @@ class RecordReader:
     def __init__(self, context: Context, engine: FingerprintWorkers) -> None:
         self._reader, self._engine = context.recipe.reader, engine
         self._group_words = context.recipe.group_words
-        self._source, self._target = context.source, ReadOnlyTarget(context.target, context.source)
+        self._source, self._target = context.source, RecordsInTurn(context.target, context.source)
         settings = context.settings.page
         self._paths = list(dict.fromkeys([*settings.show, *filter(None, [settings.group_by])]))
         tops, names = [path.split(".")[0] for path in self._paths], self._reader.fields.names
@@ -161,7 +161,7 @@ class RecordReader:
         prints = self._engine.fingerprint(raws)
         # A record that killed its worker must not be parsed in this process.
         judged = [row for row, reason in enumerate(prints.reasons) if not reason]
-        texts = dict(zip(judged, self._reader.texts([raws[row] for row in judged])[0], strict=True))
+        texts = dict(zip(judged, self._reader.texts([raws[row] for row in judged]), strict=True))
         records = [
             RereadRecord(raw_id, texts.get(row), self._show_fields(raw), row)
             for row, (raw_id, raw) in enumerate(items)

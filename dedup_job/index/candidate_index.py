@@ -9,15 +9,19 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.fingerprint.recipe import Matching
-from dedup_job.index import key_map_search as _found
 from dedup_job.index.key_map import KeyMap
 from dedup_job.index.key_map_search import (
     KEY_LOWER_BITS,
     SEGMENT_BITS,
+    Hits,
     KeyRule,
     Queries,
     Simhashes,
+    collect_hits,
+    differing_bits,
+    record_hit,
     segment_of,
+    unpack_hits,
 )
 from dedup_job.native.numba_compile import compiled, compiled_inline
 from dedup_job.native.ragged_and_growing_arrays import append_rows, ensure_capacity
@@ -56,13 +60,13 @@ class Candidates:
 
     Attributes:
         offsets: int64, shape (n + 1,).
-        texts: uint32, numbers of the candidates.
-        distances: uint8, Hamming distances; NO_DISTANCE where one of the two texts has no fingerprint.
+        texts: int64, numbers of the candidates.
+        distances: int64, Hamming distances; NO_DISTANCE where one of the two texts has no fingerprint.
     """
 
     offsets: npt.NDArray[np.int64]
-    texts: Keys
-    distances: npt.NDArray[np.uint8]
+    texts: npt.NDArray[np.int64]
+    distances: npt.NDArray[np.int64]
 
 
 class CandidateIndex:
@@ -185,7 +189,7 @@ class CandidateIndex:
         by_print = Queries(np.where(own.has_fingerprint, texts, -1), own)
         by_band = Queries(np.where(keys.any(axis=1), texts, -1), own)
 
-        def search(hits: _found.Hits) -> None:
+        def search(hits: Hits) -> None:
             for place, segment_map in enumerate(self._segments):
                 segment_map.search(segment_keys(own.bits, place), by_print, prints, hits)
             if self._is_exhaustive:
@@ -194,16 +198,13 @@ class CandidateIndex:
                 # Compiled code expects contiguous columns.
                 band_map.search(np.ascontiguousarray(keys[:, place]), by_band, prints, hits)
 
-        packed = _found.collect_hits(search, self._hits_per_query * len(texts))
+        packed = collect_hits(search, self._hits_per_query * len(texts))
         self._hits_per_query = max(HITS_PER_QUERY, 2 * len(packed) // max(1, len(texts)))
         packed.sort()
         # Several maps may return the same hit.
         packed = packed[np.append(True, packed[1:] != packed[:-1])[: len(packed)]]
-        distances = (packed >> np.uint64(32)).astype(np.uint8)
-        # The upper bits of a hit are its query.
-        starts = np.arange(len(texts) + 1, dtype=np.uint64) << np.uint64(40)
-        offsets = np.searchsorted(packed, starts)
-        return Candidates(offsets, packed.astype(np.uint32), distances)
+        found_for, distances, found = unpack_hits(packed)
+        return Candidates(np.searchsorted(found_for, np.arange(len(texts) + 1)), found, distances)
 
 
 def key_rules(bits: int, matching: Matching) -> tuple[list[KeyRule], list[KeyRule]]:
@@ -275,7 +276,7 @@ def _scatter(segment: np.uint32) -> np.uint32:
 
 
 @compiled
-def compare_all(queries: Queries, prints: Simhashes, radius: int, max_hits: int, hits: _found.Hits) -> None:
+def compare_all(queries: Queries, prints: Simhashes, radius: int, max_hits: int, hits: Hits) -> None:
     """Compare each query with every text, and record the first `max_hits` texts within the radius."""
     texts = queries.texts
     for query in range(len(texts)):
@@ -283,9 +284,9 @@ def compare_all(queries: Queries, prints: Simhashes, radius: int, max_hits: int,
         for other in range(len(prints.bits) if texts[query] >= 0 else 0):
             if other == texts[query] or not prints.has_fingerprint[other]:
                 continue
-            distance = _found.differing_bits(queries.prints.bits, query, prints.bits, other)
+            distance = differing_bits(queries.prints.bits, query, prints.bits, other)
             if distance <= radius:
-                _found.record_hit(query, distance, other, hits)
+                record_hit(query, distance, other, hits)
                 count += 1
                 if count == max_hits:
                     break

@@ -82,7 +82,7 @@ class FoundNeighbours:
         sets = ShingleSets(prints.shingles.offsets, prints.shingles.values, keepers.group_words)
         rows, others = self.first_row[pairs[:, 0]], pairs[:, 1]
         similarities = np.full(len(pairs), MISSING_KEEPER)
-        is_own = are_in(self.own, others)
+        is_own = np.isin(others, self.own)
         own_rows = self.first_row[np.searchsorted(self.own, others[is_own])]
         similarities[is_own] = similarities_at_least(sets, rows[is_own], sets, own_rows, least)
         similarities[~is_own] = compare(rows[~is_own], others[~is_own], sets, least, keepers)
@@ -128,12 +128,12 @@ def find_batch_neighbours(
 
     candidates = keepers.candidates(own[is_open], prints.keys[first_row[is_open]])
     of = np.repeat(np.flatnonzero(is_open), np.diff(candidates.offsets))
-    others = candidates.texts.astype(np.int64)
+    others = candidates.texts
     has_keeper = keepers.have_keeper(others)
     is_worse = overtake(first_row[of], others, has_keeper)
     # A text without a keeper gets one only in this batch, or never.  Of two texts of the batch, the judge
     # finds the one that is kept first.
-    is_near = are_in(own[is_open], others) | (has_keeper & ~is_worse)
+    is_near = np.isin(others, own[is_open]) | (has_keeper & ~is_worse)
 
     near_of, near = of[is_near], others[is_near]
     all_texts = np.union1d(own, near)
@@ -143,7 +143,7 @@ def find_batch_neighbours(
     had_keeper[np.searchsorted(all_texts, own[is_overtaken])] = False
     sets = ShingleSets(prints.shingles.offsets, prints.shingles.values, keepers.group_words)
     similarities = np.full(len(near), np.nan)
-    is_elsewhere = ~are_in(own, near)
+    is_elsewhere = ~np.isin(near, own)
     similarities[is_elsewhere] = compare(
         first_row[near_of[is_elsewhere]], near[is_elsewhere], sets, matching.min_similarity, keepers
     )
@@ -157,7 +157,7 @@ def find_batch_neighbours(
             # candidates.
             offsets=np.searchsorted(own[near_of], np.append(all_texts, keepers.texts)),
             texts=np.searchsorted(all_texts, near),
-            distances=candidates.distances[is_near].astype(np.int64),
+            distances=candidates.distances[is_near],
             similarities=similarities,
         ),
         own=BatchShingles(own_rows, sets),
@@ -190,7 +190,7 @@ def find_single_neighbours(
     open_rows = np.flatnonzero(is_open)
     queries = np.where(numbers < 0, keepers.texts, numbers)[open_rows]
     candidates = keepers.candidates_of(queries, prints.take(open_rows.tolist()))
-    of_row, others = np.repeat(open_rows, np.diff(candidates.offsets)), candidates.texts.astype(np.int64)
+    of_row, others = np.repeat(open_rows, np.diff(candidates.offsets)), candidates.texts
     is_possible = keepers.have_keeper(others)
     if are_better:
         possible = np.flatnonzero(is_possible)
@@ -212,19 +212,11 @@ def find_single_neighbours(
         near=NearTexts(
             offsets=np.append(no_candidates, np.searchsorted(of_row, np.append(open_rows, len(prints)))),
             texts=np.searchsorted(kept_texts, others),
-            distances=candidates.distances[is_possible].astype(np.int64),
+            distances=candidates.distances[is_possible],
             similarities=similarities,
         ),
         own=BatchShingles(np.append(np.full(len(kept_texts), -1), open_rows), sets),
     )
-
-
-def are_in(ascending: Numbers, values: Numbers) -> npt.NDArray[np.bool_]:
-    """Return which values are in a sorted array of numbers from 0 on."""
-    places = np.searchsorted(ascending, values)
-    # The appended -1 equals no value: it stands behind the array for values above its last number.
-    is_in: npt.NDArray[np.bool_] = np.append(ascending, -1)[places] == values
-    return is_in
 
 
 def compare(
@@ -252,7 +244,7 @@ def compare(
     for known in keepers.shingles(np.unique(others[is_possible]).tolist()):
         order = np.argsort(known.texts)
         texts = known.texts[order]
-        pairs = np.flatnonzero(are_in(texts, others))
+        pairs = np.flatnonzero(np.isin(others, texts))
         other_rows = order[np.searchsorted(texts, others[pairs])]
         other_sets = ShingleSets(known.sets.offsets, known.sets.values, keepers.group_words)
         similarities[pairs] = similarities_at_least(sets, rows[pairs], other_sets, other_rows, least)

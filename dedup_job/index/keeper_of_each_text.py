@@ -57,6 +57,10 @@ class KeeperRefetch:
             yield RefetchedKeepers(list(records), self.fingerprint(list(records.values())))
 
 
+# For keepers whose shingles all stay in memory.
+NOTHING_OLDER = KeeperRefetch(lambda ids: (), lambda raws: Fingerprints.join([]))
+
+
 class KnownShingles(NamedTuple):
     """The shingles of some texts.
 
@@ -99,7 +103,7 @@ class Keepers:
     added before the batch is decided, and `keep` says afterwards which records were kept.
     """
 
-    def __init__(self, recipe: Recipe, cache_bytes: int, older: KeeperRefetch) -> None:
+    def __init__(self, recipe: Recipe, cache_bytes: int, older: KeeperRefetch = NOTHING_OLDER) -> None:
         """Create an empty set.
 
         Args:
@@ -227,7 +231,7 @@ class Keepers:
 
     def _keep_another(self, text: int, raw_id: bytes) -> None:
         """Make a record a keeper of a text with which an earlier record came, kept or not."""
-        kept = self._others.get(text) or ([self._ids[text]] if self._is_kept[text] else [])
+        kept = self._kept_of(text)
         keeper = KeeperRef(text, raw_id)
         if keeper in self._missing:
             # It was deleted and is kept again: now it comes after the records kept in between.
@@ -241,6 +245,10 @@ class Keepers:
         self._others[text] = kept
         self._is_kept[text] = True
         self._kept += 1
+
+    def _kept_of(self, text: int) -> list[bytes]:
+        """Return the raw ids of the kept records of a text."""
+        return self._others.get(text) or ([self._ids[text]] if self._is_kept[text] else [])
 
     def load_plan(self, texts: PlanTexts, number: int = 0) -> Numbers:
         """Load the decisions of a finished plan.
@@ -295,9 +303,7 @@ class Keepers:
 
     def release(self, keeper: KeeperRef) -> None:
         """Make a record a keeper no longer; the opposite of `keep`."""
-        kept = self._others.get(keeper.text) or (
-            [self._ids[keeper.text]] if self._is_kept[keeper.text] else []
-        )
+        kept = self._kept_of(keeper.text)
         if keeper.id not in kept:
             return
         self._kept -= 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -52,21 +52,21 @@ def records_now(stored: StoredPlan, source: Source, target: Target) -> CurrentRe
     raws: list[bytes | None] = [None] * len(plan)
     taken, changed, landed = set[int](), set[int](), set[int]()
     for there in target.fetch(plan.ids):
-        for raw_id in there.keys() & rows.keys():
+        for raw_id, raw in there.items():
             row = rows[raw_id]
-            is_from_before = before and is_as_judged(there[raw_id], before.hash_of(row) or b"")
-            if is_as_judged(there[raw_id], plan.hashes[row].tobytes()):
-                raws[row] = there[raw_id]
+            is_from_before = before and is_as_judged(raw, before.hash_of(row) or b"")
+            if is_as_judged(raw, plan.hash_of(row)):
+                raws[row] = raw
                 if not is_from_before and target.holds_copies:
                     landed.add(row)
             elif not is_from_before:
                 taken.add(row)
     for here in source.fetch([raw_id for raw_id, row in rows.items() if raws[row] is None]):
-        for raw_id in here.keys() & rows.keys():
+        for raw_id, raw in here.items():
             row = rows[raw_id]
-            raws[row] = here[raw_id]
+            raws[row] = raw
             taken.discard(row)
-            if not _is_judged(plan, row, here[raw_id]):
+            if digest(raw) != plan.hash_of(row):
                 changed.add(row)
     return CurrentRecords(raws, frozenset(changed), frozenset(taken), frozenset(landed))
 
@@ -84,7 +84,7 @@ def gone_keepers(stored: StoredPlan, earlier: Iterable[StoredPlan], target: Targ
         if raw_id in keepers
     }
     for found in target.fetch(list(keepers)):
-        keepers -= {one for one in found.keys() & judged.keys() if is_as_judged(found[one], judged[one])}
+        keepers -= {one for one, raw in found.items() if one in judged and is_as_judged(raw, judged[one])}
     return keepers
 
 
@@ -105,7 +105,7 @@ def not_as_judged(plan: Plan, records: CurrentRecords, rows: Iterable[int]) -> d
     }
     for row in records.changed.intersection(rows):
         raw = records.raws[row]
-        if raw is not None and not _is_judged(plan, row, raw):
+        if raw is not None and digest(raw) != plan.hash_of(row):
             failed[row] = Verdict(Action.UNCHECKED, "changed")
     return failed
 
@@ -133,10 +133,6 @@ def as_arriving(plan: Plan, records: CurrentRecords, rows: Iterable[int]) -> Pla
         if raw is not None:
             hashes[row] = np.frombuffer(digest(raw), np.uint64)
     return replace(plan, hashes=hashes)
-
-
-def _is_judged(plan: Plan, row: int, raw: bytes) -> bool:
-    return bool(digest(raw) == plan.hashes[row].tobytes())
 
 
 # Records that are removed from their earlier plans together.
@@ -244,8 +240,8 @@ def rows_in_target(stored: StoredPlan, target: Target) -> list[int]:
     there = {
         wanted[raw_id]
         for found in target.fetch(list(wanted))
-        for raw_id in found.keys() & wanted.keys()
-        if is_as_judged(found[raw_id], _hash_of(stored, wanted[raw_id]))
+        for raw_id, raw in found.items()
+        if is_as_judged(raw, stored.plan.hash_of(wanted[raw_id]))
     }
     return [row for row, raw_id in enumerate(stored.plan.ids) if raw_id not in wanted or row in there]
 
@@ -261,13 +257,13 @@ def _new_versions(stored: StoredPlan, records: CurrentRecords, rows: Sequence[in
     assert stored.before is not None
     versions: dict[int, bytes] = {}
     for row in _rows_inserted_before(stored, rows):
-        raw, judged = records.raws[row], _hash_of(stored, row)
+        raw, judged = records.raws[row], stored.plan.hash_of(row)
         if raw is not None and digest(raw) == judged != stored.before.hash_of(row):
             versions[row] = raw
     return versions
 
 
-def _split_copies(stored: StoredPlan, rows: Any, target: Target) -> tuple[list[int], list[int]]:
+def _split_copies(stored: StoredPlan, rows: Iterable[int], target: Target) -> tuple[list[int], list[int]]:
     """Return the rows whose earlier copy is in the target, and the rows where another record is.
 
     If the record is dropped, the version that was judged now counts, too: its owner may have edited source
@@ -277,19 +273,14 @@ def _split_copies(stored: StoredPlan, rows: Any, target: Target) -> tuple[list[i
     wanted = {stored.plan.ids[row]: row for row in rows}
     own, others = list[int](), list[int]()
     for found in target.fetch(list(wanted)):
-        for raw_id in found.keys() & wanted.keys():
+        for raw_id, raw in found.items():
             row = wanted[raw_id]
             versions = [stored.before.hash_of(row) or b""]
             if stored.plan.verdicts[row].action is Action.DUPLICATE:
-                versions.append(_hash_of(stored, row))
-            is_own = any(is_as_judged(found[raw_id], version) for version in versions)
+                versions.append(stored.plan.hash_of(row))
+            is_own = any(is_as_judged(raw, version) for version in versions)
             (own if is_own else others).append(row)
     return sorted(own), sorted(others)
-
-
-def _hash_of(stored: StoredPlan, row: int) -> bytes:
-    judged: bytes = stored.plan.hashes[row].tobytes()
-    return judged
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,8 +300,7 @@ class EarlierPlans:
         """
         ids = self._by_number(stored, range(len(stored.plan)))
         self._delete_rows(stored, self._runs(ids))
-        for number, some in ids.items():
-            self._rewrite(number, partial(StoredPlan.without, ids=some))
+        self._remove_by_number(ids)
 
     def remove_redecided(self, plans: Iterable[StoredPlan]) -> None:
         """Remove the records of plans that decided them again from their earlier plans.
@@ -395,8 +385,7 @@ class EarlierPlans:
 
     def _find_plans(
         self, number: int, projection: Mapping[str, int] | None = None
-    ) -> Iterator[Mapping[str, Any]]:
-        """Yield the plans with this number: the accepted one, and leftovers of killed runs."""
+    ) -> list[Mapping[str, Any]]:
+        """Return the plans with this number: the accepted one, and leftovers of killed runs."""
         condition = {"_id": {"$gte": {"number": number}, "$lt": {"number": number + 1}}}
-        found = self.collection("plans").find(condition, projection)
-        yield from found
+        return self.collection("plans").find(condition, projection)

@@ -61,7 +61,8 @@ log = logging.getLogger("dedup_job")
 class Ledger(LeasedLedger):
     """A ledger that commits plans."""
 
-    _number = -1
+    # Of the plan that was committed last.
+    number = -1
     # The time of the last plan.
     _accepted = datetime.min.replace(tzinfo=UTC)
 
@@ -159,11 +160,6 @@ class Ledger(LeasedLedger):
         """
         return self._apply_renewal(self._accept(plan, RENEW, before), CurrentRecords(raws), target)
 
-    def check_rights(self, target: Target) -> None:
-        """Raise NotPermitted if the user may not remove or replace records, before anything is done."""
-        target.remove([], self.deadline())
-        target.replace([], self.deadline())
-
     def _accept(self, plan: Plan, mode: str, before: Before | None) -> StoredPlan:
         """Store a plan, and make it the pending plan; before that, wait for secondaries that lag."""
         self.settle()
@@ -180,7 +176,7 @@ class Ledger(LeasedLedger):
             plan=plan,
             before=before,
         )
-        self._number = stored.id.number
+        self.number = stored.id.number
         self._store(stored)
         self.check_places()
         after = {"pending": stored.id.key, **self._unsettle(stored, bool(plan.displaced))}
@@ -191,15 +187,6 @@ class Ledger(LeasedLedger):
     def _unsettle(self, stored: StoredPlan, is_due: bool) -> Mapping[str, int]:
         """Return the change of the head that says from which plan on keepers must be decided again."""
         return {"unsettled": stored.id.number} if is_due and self.current_head.unsettled is None else {}
-
-    @property
-    def number(self) -> int:
-        """Number of the plan that was committed last."""
-        return self._number
-
-    def refused_before(self) -> Mapping[str, int]:
-        """Return the number of refused records of earlier runs that no run has reported, by reason."""
-        return self.run_row.refused_before()
 
     def store_adoption(self, is_begun: bool) -> None:
         """Store that an adoption of the target's own records was begun, or that it has finished."""
@@ -328,6 +315,8 @@ class Ledger(LeasedLedger):
 
     def _close_plan(self, stored: StoredPlan) -> None:
         """Write the rows on an applied plan's records, and make it the last plan."""
+        # An insert cannot ask who has the lease; a run that took over may have undone this plan.
+        self.check_held()
         self.rows.write_plan(stored, self.left_ids)
         if stored.before is not None:
             self.rows.put("left", left_rows(stored))
@@ -344,7 +333,7 @@ class Ledger(LeasedLedger):
         """Remove records that were decided again from their earlier plans; note that all is settled."""
         self.settle()
         if self.current_head.unsettled is not None:
-            plans = self.plans_from(self.current_head, self.current_head.unsettled)
+            plans = self.plans(self.current_head, self.current_head.unsettled)
             self._earlier.remove_redecided(stored for stored in plans if stored.mode in (REPLACE, REDECIDE))
             self.check_places()
             settled = {"pending": None, "unsettled": self.current_head.unsettled}

@@ -5,17 +5,17 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Self
 
 import pymongo
 from pymongo.errors import PyMongoError
 
-from dedup_job.errors import DedupError, NotPermitted, StateError
+from dedup_job.errors import DedupError, NotPermitted, StateError, exit_code_of
 from dedup_job.ledger.head import SECONDS, Head, HeadDocument, Holder, Origin
 from dedup_job.ledger.plan_format import PlanId
 from dedup_job.ledger.promotion_state import Promotion
@@ -43,7 +43,7 @@ MARGIN = SECONDS / 2
 
 
 class LeasedLedger(LedgerReader):
-    """A ledger whose lease this process holds, from `open` to `close` or `interrupt`."""
+    """A ledger whose lease this process holds within `hold`, until `close`."""
 
     _ended: threading.Event | None = None
     # Writes the rest of the last plan, while the next batch is decided.
@@ -62,8 +62,12 @@ class LeasedLedger(LedgerReader):
         """
         self._places, self._throttle = places, throttle
 
-    def open(self, run: RunId, origin: Origin, consent: Consent = Consent()) -> Head:
-        """Create the ledger if there is none, check that it fits, and take the lease.
+    @contextmanager
+    def hold(self, run: RunId, origin: Origin, consent: Consent = Consent()) -> Iterator[Self]:
+        """Open the ledger, and close it if the block fails; if it succeeds, the block closes the ledger.
+
+        It is created if there is none, and must fit.  If the block fails, the run's row in `runs` gets the
+        exit code.
 
         Args:
             run: The run that opens it.
@@ -75,6 +79,15 @@ class LeasedLedger(LedgerReader):
             StateError: If one of its collections was replaced.
             LeaseHeld: If another run holds the lease.
         """
+        try:
+            self._open(run, origin, consent)
+            yield self
+        except BaseException as error:
+            self._interrupt(exit_code_of(error))
+            raise
+
+    def _open(self, run: RunId, origin: Origin, consent: Consent) -> None:
+        """Create the ledger if there is none, check that it fits, and take the lease; see `hold`."""
         self.run_id = run
         self._document = HeadDocument(self.collection("head"))
         self._document.create(origin)
@@ -96,7 +109,6 @@ class LeasedLedger(LedgerReader):
         self._store_consent(origin, consent)
         # Ids of records that an undo left in the target: the rows on them name the run that decides them.
         self.left_ids = IdSet.of([self.left(is_decided=True)])
-        return self.current_head
 
     def _store_consent(self, origin: Origin, consent: Consent) -> None:
         """Store a filter and collections that a person has accepted."""
@@ -156,7 +168,7 @@ class LeasedLedger(LedgerReader):
         self.swap({}, {"lease": None})
         log.debug("lease given back", extra={"fields": {"fence": self.current_head.fence}})
 
-    def interrupt(self, code: int) -> None:
+    def _interrupt(self, code: int) -> None:
         """Close the ledger after a failure, if the server answers within seconds.
 
         Otherwise the next run on this host sees that the holder has ended, and a run on another host waits
@@ -237,4 +249,4 @@ class LeasedLedger(LedgerReader):
     @property
     def rows(self) -> RowWriter:
         """Writes rows on single records."""
-        return RowWriter(self.collection)
+        return RowWriter(self.collection, lambda: self.deadline(self.current_head.pending))

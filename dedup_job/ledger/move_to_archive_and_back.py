@@ -18,6 +18,7 @@ from dedup_job.errors import StateError, Unreachable
 from dedup_job.ledger.commit_plans import Ledger
 from dedup_job.ledger.head import SweepProgress
 from dedup_job.mongo.archive import Archive
+from dedup_job.mongo.mark_field import CHANGED
 from dedup_job.mongo.target import REMOVAL_SECONDS
 from dedup_job.records import CONFLICT
 from dedup_job.signals import SHUTDOWN
@@ -26,8 +27,8 @@ from dedup_job.signals import SHUTDOWN
 BEGIN_SECONDS = 30.0
 # Interval of checking the server's clock.
 POLL_SECONDS = 0.5
-# Reasons for a record to stay in the source.
-CHANGED, UNMOVABLE = "changed", "unmovable"
+# Reason for a record to stay in the source.
+UNMOVABLE = "unmovable"
 
 log = logging.getLogger("dedup_job")
 
@@ -102,13 +103,15 @@ class ArchiveMoves:
                 break
             was, remaining = remaining, {}
             for found in self.archive.stored(list(was)):
-                for raw_id in found.keys() & was.keys():
-                    if found[raw_id] == was[raw_id]:
-                        remaining[raw_id] = found[raw_id]
+                for raw_id, raw in found.items():
+                    if raw == was[raw_id]:
+                        remaining[raw_id] = raw
                     else:
                         stay[raw_id] = CHANGED
             if remaining and len(remaining) == len(was):
                 if self.archive.now() >= before:
+                    # It may have been paused, and another run may work by now.
+                    self.ledger.check_held()
                     raise Unreachable(
                         "the source did not remove the records in time; run the same command again"
                     )
@@ -124,10 +127,7 @@ class ArchiveMoves:
             Why records stay in the archive, by id: "conflict" if the source has another record with the id.
         """
         refused = dict[bytes, str]()
-        for found in self.archive.records.fetch(ids):
-            records = {raw_id: found[raw_id] for raw_id in found.keys() & set(ids)}
-            if not records:
-                continue
+        for records in self.archive.records.fetch(ids):
             self._check_places()
             refused |= self.archive.put_back(records)
             moved = sorted(records.keys() - refused.keys())
@@ -136,6 +136,7 @@ class ArchiveMoves:
                 self.is_certain &= self.archive.remove(moved, before).is_certain
                 was, moved = moved, sorted(set(moved).difference(self.archive.records.absent(moved)))
                 if moved == was:
+                    self.ledger.check_held()
                     raise Unreachable(
                         "the archive did not remove the records in time; run the same command again"
                     )

@@ -19,10 +19,10 @@ from dedup_job.ledger.plan_format import PlanColumns, PlanId, StoredPlan, unpack
 from dedup_job.ledger.record_rows import Dependant, Selection, id_of_row, row_key, row_keys
 from dedup_job.mongo.connect_and_retry import RetryPolicy, named_errors
 from dedup_job.mongo.id_lookup import Lookup
-from dedup_job.mongo.ids import SHOWABLE, id_of, portions, selector
+from dedup_job.mongo.ids import SHOWABLE, IdSet, id_of, portions, selector
 from dedup_job.mongo.pages import Pages, prefetch
 from dedup_job.mongo.retrying_collection import RetryingCollection
-from dedup_job.records import BACKFILL, NIGHTLY, SYNC, Counts, chunked
+from dedup_job.records import ADOPT, BACKFILL, NIGHTLY, SYNC, Counts, chunked
 
 PLANS_A_PAGE, PAGE_BYTES = 8, 16 << 20
 # Exit codes of runs that finished and reported all refusals.
@@ -129,19 +129,30 @@ class LedgerReader:
         return self._in_order(head, chain.from_iterable(prefetch(pages)), 0)
 
     def _in_order(self, head: Head, plans: Iterator[P], first: int) -> Iterator[P]:
-        waiting: list[P] = []
+        # For each number the plans of which one is right, until it is known which.
+        waiting: list[list[P]] = []
         expected = first
         for number, group in groupby(plans, key=lambda stored: stored.id.number):
-            candidates = list(group)
             if number != expected:
                 break
-            if waiting:
-                yield self._choose_plan(waiting, candidates[0].previous, head)
-            waiting, expected = candidates, expected + 1
+            candidates = list(group)
+            # Of two plans, the wrong one may follow another plan than the right one: that of an undone run.
+            if len(candidates) == 1:
+                yield from self._follow_back(waiting, candidates[0].previous, head)
+                waiting = []
+            waiting.append(candidates)
+            expected += 1
         if expected != head.next:
             raise self._missing_plan_error(expected, head)
-        if waiting:
-            yield self._choose_plan(waiting, head.last, head)
+        yield from self._follow_back(waiting, head.last, head)
+
+    def _follow_back(self, groups: Sequence[Sequence[P]], last: PlanId | None, head: Head) -> list[P]:
+        """Return the right plan of each group, in order, given the id of the last one."""
+        chosen: list[P] = []
+        for candidates in reversed(groups):
+            chosen.append(self._choose_plan(candidates, last, head))
+            last = chosen[-1].previous
+        return chosen[::-1]
 
     def _choose_plan(self, candidates: Sequence[P], wanted: PlanId | None, head: Head) -> P:
         for stored in candidates:
@@ -166,16 +177,15 @@ class LedgerReader:
         """
         return unpack(self._plan(plan_id))
 
-    def plans_of(self, run: str, at: datetime) -> Iterator[StoredPlan]:
-        """Yield the plans that a run made at this time; both are in the rows of the plans' records."""
-        found = self.collection("plans").find({"run": run, "at": at})
-        yield from map(unpack, found)
+    def adopted_ids(self, head: Head) -> IdSet:
+        """Return the ids of the target's own records."""
+        # An adoption comes before anything else, so its plans are the first.
+        plans = takewhile(lambda stored: stored.mode == ADOPT, self.plans(head))
+        return IdSet.of(stored.plan.ids for stored in plans)
 
-    def plans_from(self, head: Head, first: int) -> Iterator[StoredPlan]:
-        """Yield the applied plans from a number on, in order."""
-        links = takewhile(lambda link: link.id.number >= first, self.links(head.last))
-        for link in reversed(list(links)):
-            yield self.plan(link.id)
+    def plans_of(self, run: str, at: datetime) -> Iterator[StoredPlan]:
+        """Return the plans that a run made at this time; both are in the rows of the plans' records."""
+        return map(unpack, self.collection("plans").find({"run": run, "at": at}))
 
     def plan_of_number(self, number: int, head: Head) -> StoredPlan:
         """Return the applied plan with a number.
@@ -188,7 +198,7 @@ class LedgerReader:
         if len(found) == 1:
             return unpack(found[0])
         # A killed run may have left a second plan with the number.
-        return next(self.plans_from(head, number))
+        return next(self.plans(head, number))
 
     def links(self, last: PlanId | None) -> Iterator[Link]:
         """Yield the links from this plan back to the first; each is one lookup."""

@@ -31,7 +31,7 @@ from dedup_job.mongo.ids import (
     selector,
 )
 from dedup_job.mongo.retrying_collection import RetryingCollection
-from dedup_job.mongo.target import record_errors
+from dedup_job.mongo.target import in_time, record_errors
 from dedup_job.records import ADOPT, RAW, REPLACE, Action
 
 # Offset of the first element of an id that is a document.
@@ -146,9 +146,16 @@ class Dependant:
 
 @dataclass(frozen=True, slots=True)
 class RowWriter:
-    """Writes the ledger's rows; `collection` returns a collection of the ledger by its name."""
+    """Writes the ledger's rows.
+
+    Attributes:
+        collection: Returns a collection of the ledger by its name.
+        deadline: Renews the lease, and returns the server time until which it covers changes; raises
+            LeaseHeld if another run has taken it.
+    """
 
     collection: Callable[[str], RetryingCollection]
+    deadline: Callable[[], datetime]
 
     def write_plan(self, stored: StoredPlan, left: IdSet) -> None:
         """Write the rows on a plan's dropped, unchecked and refused records, and delete outdated rows.
@@ -168,16 +175,37 @@ class RowWriter:
 
     def delete_earlier(self, stored: StoredPlan) -> None:
         """Delete the rows of earlier plans on records that this plan has decided again."""
-        # By plan, as the earlier decision may be of the same run, and a late deletion must not delete a
-        # later row.
+        # By plan, as the earlier decision may be of the same run.
         earlier = {"plan": {"$lt": stored.id.number}}
         for keys in portions(row_keys(stored.plan.ids)):
-            self.collection("dropped").delete_many({"$and": [selector(keys), earlier]})
+            outdated = {"$and": [selector(keys), earlier, in_time(self.deadline())]}
+            self.collection("dropped").delete_many(outdated)
 
     def put(self, name: str, rows: Sequence[bytes]) -> None:
-        """Insert raw rows, or replace rows with the same keys."""
+        """Insert raw rows, or replace rows with the same keys.
+
+        Raises:
+            LeaseHeld: If rows must be replaced, and another run has taken the lease: they may be its rows.
+        """
         collection = self.collection(name)
-        collection.attempt(lambda: _put(collection.unretried, rows))
+        is_written = not rows
+        while not is_written:
+            is_written = collection.attempt(lambda: self._put_once(collection.unretried, rows))
+
+    def _put_once(self, collection: Collection[Any], rows: Sequence[bytes]) -> bool:
+        """Insert or replace rows; return whether all are written, and none came too late or vanished."""
+        try:
+            collection.insert_many(map(RawBSONDocument, rows), ordered=False)
+        except BulkWriteError as error:
+            again = [rows[one["index"]] for one in record_errors(error)]
+        else:
+            return True
+        is_in_time = in_time(self.deadline())
+        replacements: list[ReplaceOne[Any]] = [
+            ReplaceOne({"$and": [selector([id_of(row)]), is_in_time]}, RawBSONDocument(row, RAW))
+            for row in again
+        ]
+        return collection.bulk_write(replacements).matched_count == len(again)
 
     def _write(
         self,
@@ -197,23 +225,9 @@ class RowWriter:
             self.collection(name).delete_many(own)
 
 
-def _put(collection: Collection[Any], rows: Sequence[bytes]) -> None:
-    if not rows:
-        return
-    try:
-        collection.insert_many(map(RawBSONDocument, rows), ordered=False)
-    except BulkWriteError as error:
-        again = [rows[one["index"]] for one in record_errors(error)]
-        collection.bulk_write(
-            [ReplaceOne(selector([id_of(row)]), RawBSONDocument(row, RAW), upsert=True) for row in again]
-        )
-
-
 DUPLICATE, RESTORED = "duplicate", "restored"
-VERDICTS = (DUPLICATE, "unchecked", "refused", RESTORED)
 # The field of an override with the former row of `dropped`.
 DROPPED = "dropped"
-ORDERS = ("id", "similarity", "distance", "at", "keeper")
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +236,8 @@ class DecisionRow:
 
     Attributes:
         id: Raw id of the record.
-        verdict: One of VERDICTS; the other values of a restored record say why it was dropped.
+        verdict: "duplicate", "unchecked", "refused" or "restored"; the other values of a restored record say
+            why it was dropped.
         reason: Reason of the verdict, such as "near".
         run: Name of the run.
         at: Time of the decision, in UTC.
@@ -263,14 +278,14 @@ class Selection:
     """A query for rows; None means no condition.
 
     Attributes:
-        verdict: One of VERDICTS.
+        verdict: "duplicate", "unchecked", "refused" or "restored".
         reason: Reason of the verdict.
         run: Name of the run.
         least: Smallest similarity to the keeper.
         most: Largest similarity to the keeper.
         keeper: Raw id of the keeper.
         is_replaced: Whether to select only records that were kept before, until a better record came.
-        order: One of ORDERS; rows with equal values are sorted by id.
+        order: "id", "similarity", "distance", "at" or "keeper"; rows with equal values are sorted by id.
         is_reversed: Whether the order is descending.
         limit: Maximum number of rows; ignored if the rows are in ascending order of ids.
     """

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import takewhile
 from typing import Any
 
 from dedup_job.errors import StateError, Unreachable, UsageError
@@ -23,7 +22,7 @@ from dedup_job.mongo.archive import Archive
 from dedup_job.mongo.collection_checks import create_collection
 from dedup_job.mongo.compare_stored_with_sent import is_unchanged
 from dedup_job.mongo.ids import IdSet, id_of, selector
-from dedup_job.mongo.mark_field import Marks
+from dedup_job.mongo.mark_field import CHANGED, Marks
 from dedup_job.mongo.pages import BatchSize, Pages
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.source import Source
@@ -35,6 +34,7 @@ from dedup_job.records import (
     COPYING_ACTIONS,
     OUTSIDE_SOURCE,
     UPDATE,
+    VANISHED,
     Action,
     Counts,
     Plan,
@@ -79,11 +79,6 @@ class UndoBackup:
         self._records.remove(sorted(ids), before)
 
 
-# Reasons to leave a record in the target: the source has no or another version of it.
-VANISHED = "vanished"
-CHANGED = "changed"
-
-
 def reasons_to_stay(
     found: Mapping[bytes, bytes], hashes: Mapping[bytes, bytes], source: Source
 ) -> dict[bytes, str]:
@@ -99,10 +94,7 @@ def reasons_to_stay(
     reasons: dict[bytes, str | None] = {}
     # The records of the source come some megabytes at a time.
     for some in source.fetch(list(found)):
-        reasons |= {
-            raw_id: _reason_to_stay(found[raw_id], some[raw_id], hashes[raw_id])
-            for raw_id in some.keys() & found.keys()
-        }
+        reasons |= {raw_id: _reason_to_stay(found[raw_id], some[raw_id], hashes[raw_id]) for raw_id in some}
     gone = found.keys() - reasons.keys()
     reasons |= {raw_id: _reason_to_stay(found[raw_id], None, hashes[raw_id]) for raw_id in gone}
     return {raw_id: reason for raw_id, reason in reasons.items() if reason is not None}
@@ -120,7 +112,7 @@ def _reason_to_stay(stored: bytes, sent: bytes | None, judged: bytes) -> str | N
         return None
     if not is_as_judged(stored, judged):
         return ALTERED
-    return VANISHED if sent is None else CHANGED
+    return VANISHED.reason if sent is None else CHANGED
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +168,7 @@ class UndoRun:
                 self.archive.check_rights()
             self._begin(run)
         moves = ArchiveMoves.begin(ledger, self.archive, "archive") if self.archive else None
-        adopted = IdSet.of(
-            stored.plan.ids for stored in takewhile(_is_adopted, ledger.plans(ledger.current_head))
-        )
+        adopted = ledger.adopted_ids(ledger.current_head)
         while (stored := self._newest_plan()) is not None:
             if moves is not None:
                 moves.bring_all_back([stored.plan.ids[row] for row in stored.plan.rows(Action.DUPLICATE)])
@@ -245,7 +235,7 @@ class UndoRun:
 
     def _delete_rows(self, stored: StoredPlan) -> None:
         """Delete the rows on a plan's records."""
-        keys = [row_key(raw_id, _is_adopted(stored)) for raw_id in stored.plan.ids]
+        keys = [row_key(raw_id, stored.mode == ADOPT) for raw_id in stored.plan.ids]
         # Only rows of this run: a deletion that arrives late must not delete a later run's row.
         rows_of_run = {"$and": [selector(keys), {"run": stored.run}]}
         for name in ("dropped", "exceptions"):
@@ -272,11 +262,9 @@ class UndoRun:
         # First the records that an interrupted undo left in the backup.
         left = self._empty_backup(hashes)
         for found in self.target.fetch(list(hashes)):
-            # The server may also find equal ids of another type; those records are not ours.
-            present = {raw_id: found[raw_id] for raw_id in found.keys() & hashes.keys()}
-            stay = reasons_to_stay(present, hashes, self.source)
+            stay = reasons_to_stay(found, hashes, self.source)
             left |= stay
-            due = {raw_id: present[raw_id] for raw_id in present.keys() - stay.keys()}
+            due = {raw_id: found[raw_id] for raw_id in found.keys() - stay.keys()}
             if due:
                 self._backup.put(list(due.values()))
                 self._remove_until_gone(due.keys())
@@ -383,10 +371,6 @@ def check_not_promoted(head: Head, link: Link) -> None:
         )
 
 
-def _is_adopted(stored: StoredPlan) -> bool:
-    return stored.mode == ADOPT
-
-
 def count_restored(plan: Plan, overrides: Collection[bytes]) -> int:
     """Return the number of dropped records of a plan that a person restored: those with an override."""
     return sum(plan.ids[row] in overrides for row in plan.rows(Action.DUPLICATE))
@@ -395,4 +379,4 @@ def count_restored(plan: Plan, overrides: Collection[bytes]) -> int:
 def _inserted_hashes(plan: Plan) -> dict[bytes, bytes]:
     """Return the hashes of the records that a plan inserted into the target, by id."""
     rows = plan.rows(*COPYING_ACTIONS)
-    return {plan.ids[row]: plan.hashes[row].tobytes() for row in rows}
+    return {plan.ids[row]: plan.hash_of(row) for row in rows}

@@ -151,7 +151,10 @@ def as_json(settings: Keywords) -> dict[str, Any]:
             raise TypeError(f"Deduplicator() has no setting {name!r}{hint}")
     # Absolute, because a saved deduplicator may be loaded from another working directory.
     values: dict[str, Any] = dict(settings)
-    return {name: str(Path(value).resolve()) if name in PATHS else value for name, value in values.items()}
+    return {
+        name: str(Path(value).resolve()) if name in PATHS and isinstance(value, str | os.PathLike) else value
+        for name, value in values.items()
+    }
 
 
 def recipe_of(settings: dict[str, Any]) -> Recipe:

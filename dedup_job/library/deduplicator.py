@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from dedup_job.errors import ConfigError
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
-from dedup_job.index.keeper_of_each_text import BatchTexts, KeeperRef, KeeperRefetch, Keepers
+from dedup_job.index.keeper_of_each_text import BatchTexts, KeeperRef, Keepers
 from dedup_job.library.arguments import Key, Keywords, as_json, group_of, key_of, raw_id, recipe_of
 from dedup_job.library.snapshot import Snapshot, damaged, kept_texts, read, write
 from dedup_job.native.ragged_and_growing_arrays import Ragged, append_rows
@@ -121,7 +121,8 @@ class Deduplicator:
             self._fingerprinter = Fingerprinter(self._recipe)
         except (OSError, ValueError) as error:
             raise ConfigError(str(error)) from None
-        self._keepers = Keepers(self._recipe, sys.maxsize, _nowhere(self._fingerprinter))
+        # The cache has no size limit, so it has the shingles of all keepers.
+        self._keepers = Keepers(self._recipe, sys.maxsize)
         self._entered = EnteredTexts(self._recipe.bits // 64, self._recipe.matching.bands)
         # By key, the number of its text; -1 for a text that cannot be compared.
         self._kept: dict[Key, int] = {}
@@ -340,11 +341,3 @@ def _match(verdict: Verdict) -> Match | None:
         return None
     match = verdict.match
     return Match(key_of(match.keeper), verdict.reason, match.distance, match.similarity)
-
-
-def _nowhere(fingerprinter: Fingerprinter) -> KeeperRefetch:
-    """Return a refetch that finds no record.
-
-    It is never needed: the cache has no size limit here, so it has the shingles of all keepers.
-    """
-    return KeeperRefetch(lambda ids: (), fingerprinter)

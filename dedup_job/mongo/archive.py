@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from pymongo import DeleteMany, timeout
 from pymongo.errors import BulkWriteError
@@ -25,12 +24,9 @@ from dedup_job.mongo.read_rate_limit import Pace
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.server import Rights
 from dedup_job.mongo.source import Source
-from dedup_job.mongo.target import REMOVAL_SECONDS, Target, record_errors
-from dedup_job.mongo.unchanged_filters import filters, is_comparable
+from dedup_job.mongo.target import REMOVAL_SECONDS, Target, in_time, record_errors
+from dedup_job.mongo.unchanged_filters import filters_by_command, is_comparable
 from dedup_job.pasteable_command import command_line
-
-# Bytes of records in one command.
-COMMAND_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,18 +132,15 @@ class Archive:
             records: The records, with their marks, by id.
             before: The server removes nothing when its clock has passed this time.
         """
-        removals, nbytes, removed = list[DeleteMany](), 0, Removed()
-        for condition, ids in filters(records):
-            removals.append(DeleteMany({"$and": [condition, _in_time(before)]}))
-            nbytes += sum(len(records[raw_id]) for raw_id in ids)
-            if nbytes > COMMAND_BYTES:
-                removed += _remove(self._source, removals)
-                removals, nbytes = [], 0
-        return removed + _remove(self._source, removals) if removals else removed
+        removed = Removed()
+        for found in filters_by_command(records):
+            removals = [DeleteMany({"$and": [condition, in_time(before)]}) for condition, _ in found]
+            removed += _remove(self._source, removals)
+        return removed
 
     def remove(self, ids: Sequence[bytes], before: datetime) -> Removed:
         """Remove records from the archive; `before` is as in `remove_unchanged`."""
-        return _remove(self._archive, [DeleteMany({"$and": [selector(ids), _in_time(before)]})])
+        return _remove(self._archive, [DeleteMany({"$and": [selector(ids), in_time(before)]})])
 
     def put_back(self, records: Mapping[bytes, bytes]) -> dict[bytes, str]:
         """Insert raw records into the source.
@@ -181,10 +174,6 @@ class Archive:
         return Source(self._archive, {})
 
 
-def _in_time(before: datetime) -> Mapping[str, Any]:
-    return {"$expr": {"$lt": ["$$NOW", before]}}
-
-
 def _remove(collection: RetryingCollection, removals: Sequence[DeleteMany]) -> Removed:
     """Send removals, which end after 15 seconds."""
     attempts = 0
@@ -201,19 +190,3 @@ def _remove(collection: RetryingCollection, removals: Sequence[DeleteMany]) -> R
                 return 0
 
     return Removed(collection.attempt(send), attempts == 1)
-
-
-class SourceAndArchive:
-    """The records of the source, and the archived records that the source does not have."""
-
-    def __init__(self, source: Source, archive: Archive) -> None:
-        self._source, self._archive = source, archive
-
-    def fetch(self, ids: Sequence[bytes], fields: Sequence[str] = ()) -> Iterator[dict[bytes, bytes]]:
-        """Yield the existing records with these ids, by id, in pieces; see `Lookup.pieces`."""
-        rest = dict.fromkeys(ids)
-        for there in self._source.fetch(ids, fields):
-            for raw_id in there:
-                rest.pop(raw_id, None)
-            yield there
-        yield from self._archive.records.fetch(list(rest), fields)

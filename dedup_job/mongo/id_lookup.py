@@ -35,9 +35,10 @@ class Lookup:
     def pieces(
         self, ids: Iterable[bytes], fields: Sequence[str] = (), nbytes: int = PIECE_BYTES
     ) -> Iterator[dict[bytes, bytes]]:
-        """Yield the existing records with these ids, by id, in pieces.
+        """Yield the existing records with exactly these ids, by id, in pieces.
 
-        Each piece is one find, in the server's order of ids.
+        Each piece is one find, in the server's order of ids.  The server takes 7 and 7.0 for equal; see
+        `present`.
 
         Args:
             ids: Raw ids.
@@ -45,11 +46,11 @@ class Lookup:
             nbytes: A piece ends with the record that reaches this size.
         """
         for some in portions(ids):
-            wanted = some
+            wanted, asked = some, set(some)
             while wanted:
                 piece, is_last = self._piece(wanted, fields, nbytes)
-                if piece:
-                    yield piece
+                if exact := {raw_id: raw for raw_id, raw in piece.items() if raw_id in asked}:
+                    yield exact
                 # By the ids in the collection: a lookup of 7 may find 7.0, which is equal.
                 wanted = (
                     [] if is_last else [raw_id for raw_id in self._present(wanted) if raw_id not in piece]
@@ -122,10 +123,6 @@ class RecordsById:
         """Yield the existing records with these ids, by id, in pieces; see `Lookup.pieces`."""
         return self._lookup.pieces(ids, fields)
 
-    def one(self, raw_id: bytes) -> bytes | None:
-        """Return the raw record with this id, or None."""
-        return next(self._lookup.pieces([raw_id]), {}).get(raw_id)
-
     def absent(self, ids: Iterable[bytes]) -> set[bytes]:
         """Return the ids that no record has."""
         return self._lookup.absent(ids)
@@ -133,3 +130,23 @@ class RecordsById:
     def present(self, ids: Iterable[bytes]) -> list[bytes]:
         """Return the ids of the existing records, in the collection's form; see `Lookup.present`."""
         return self._lookup.present(ids)
+
+
+class RecordsInTurn:
+    """Two places of records; those that the first does not have are fetched from the second."""
+
+    def __init__(self, first: RecordsById, second: RecordsById) -> None:
+        self._first, self._second = first, second
+
+    def fetch(self, ids: Sequence[bytes], fields: Sequence[str] = ()) -> Iterator[dict[bytes, bytes]]:
+        """Yield the existing records with these ids, by id, in pieces; see `Lookup.pieces`."""
+        rest = dict.fromkeys(ids)
+        for there in self._first.fetch(ids, fields):
+            for raw_id in there:
+                rest.pop(raw_id, None)
+            yield there
+        yield from self._second.fetch(self._ids_in_second(list(rest)), fields)
+
+    def _ids_in_second(self, ids: Sequence[bytes]) -> Sequence[bytes]:
+        """Return the ids to fetch from the second place, out of those that the first does not have."""
+        return ids

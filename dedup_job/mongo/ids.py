@@ -6,12 +6,12 @@ A raw id is the BSON document `{"_id": ...}`, as bytes.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import isnan, nan
 from struct import Struct
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from bson.regex import Regex
 
 from dedup_job.records import digests
 
+T = TypeVar("T")
 INT32 = Struct("<i")
 # A BSON document begins with its length, in four bytes.
 HEAD = 4
@@ -137,16 +138,24 @@ def selector(ids: Iterable[bytes], name: str = "_id") -> Mapping[str, Any]:
     return RawBSONDocument(document(b"\x03" + name.encode() + b"\0" + condition))
 
 
-def portions(ids: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Split ids, in order, into lists small enough for one command."""
-    some: list[bytes] = []
+def portions(
+    items: Iterable[T], most: int = PORTION_BYTES, size: Callable[[Any], int] = len
+) -> Iterator[list[T]]:
+    """Split ids, or other items, in order, into lists small enough for one command.
+
+    Args:
+        items: Raw ids, or other items.
+        most: Most bytes of a list; a single item may be larger.
+        size: Returns the bytes of an item.
+    """
+    some: list[T] = []
     nbytes = 0
-    for raw_id in ids:
-        if some and nbytes + len(raw_id) > PORTION_BYTES:
+    for item in items:
+        if some and nbytes + size(item) > most:
             yield some
             some, nbytes = [], 0
-        some.append(raw_id)
-        nbytes += len(raw_id)
+        some.append(item)
+        nbytes += size(item)
     if some:
         yield some
 
@@ -243,8 +252,7 @@ class IdSet:
     @classmethod
     def of(cls, chunks: Iterable[Iterable[bytes]]) -> IdSet:
         """Build a set from several sequences of ids."""
-        hashes = np.concatenate([_none(), *map(digests, chunks)])
-        return cls(hashes[np.argsort(hashes[:, 0])])
+        return cls().including(chunks)
 
     def including(self, chunks: Iterable[Iterable[bytes]]) -> IdSet:
         """Return the set with the ids of further sequences."""
@@ -339,7 +347,7 @@ def with_equals(ids: Iterable[bytes]) -> list[bytes]:
 def extended(raw_id: bytes) -> Any:
     """Return an id as extended JSON values, a form that the command line accepts.
 
-    `report.terminal.id_text` turns them into the text that people see.
+    `report.terminal_text.format_id` turns them into the text that people see.
     """
     value = decode(raw_id, SHOWABLE)["_id"]
     return json.loads(json_util.dumps(value, json_options=ID_JSON))

@@ -31,15 +31,18 @@ from dedup_job.mongo.pages import Pages
 from dedup_job.mongo.read_rate_limit import Pace
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.target import name_refusal, record_errors
-from dedup_job.mongo.unchanged_filters import RECORDS_IN_FILTER, filters, is_comparable, value_of_each
+from dedup_job.mongo.unchanged_filters import (
+    RECORDS_IN_FILTER,
+    filters_by_command,
+    is_comparable,
+    value_of_each,
+)
 from dedup_job.records import KeeperMatch, digest
 
 # Why a record has no mark, or stays in the source.  Other reasons are refusals of the server.
 CHANGED = "changed"
 NAMES = ("keeper", "similarity", "reason", "run")
 ENDED_NAMES = [name.encode() + b"\0" for name in NAMES]
-# Bytes of records in one command.
-COMMAND_BYTES = 8 << 20
 
 
 def make_mark(match: KeeperMatch, reason: str, run: str) -> bytes:
@@ -165,16 +168,16 @@ class Marks:
             self._pace.spend(len(found), sum(map(len, found.values())))
             due, already = dict[bytes, bytes](), 0
             changed, unmarkable = list[bytes](), list[bytes]()
-            for raw_id in found.keys() & marks.keys():
-                record, mark = self.field.split(found[raw_id])
+            for raw_id, raw in found.items():
+                record, mark = self.field.split(raw)
                 if digest(record) != judged[raw_id]:
                     changed.append(raw_id)
-                elif not is_comparable(found[raw_id]):
+                elif not is_comparable(raw):
                     unmarkable.append(raw_id)
                 elif mark == marks[raw_id]:
                     already += 1
                 else:
-                    due[raw_id] = found[raw_id]
+                    due[raw_id] = raw
             yield MarkComparison(due, marks, already, changed, unmarkable)
 
     def write(self, found: MarkComparison) -> dict[bytes, str]:
@@ -195,7 +198,8 @@ class Marks:
     ) -> dict[bytes, str]:
         """Mark records, at most `most` in one update; return why records have no mark, by their ids."""
         refused, is_complete = dict[bytes, str](), True
-        for updates in self._updates(records, marks, most):
+        for found in filters_by_command(records, most):
+            updates = [(self._update(condition, ids, marks), ids) for condition, ids in found]
             has_found_all, now_refused = self._send(updates)
             refused |= now_refused
             is_complete &= has_found_all
@@ -203,20 +207,12 @@ class Marks:
             return {}
         return {raw_id: refused.get(raw_id, CHANGED) for raw_id in self._unmarked(records, marks)}
 
-    def _updates(
-        self, records: Mapping[bytes, bytes], marks: Mapping[bytes, bytes], most: int
-    ) -> Iterator[list[tuple[UpdateMany, list[bytes]]]]:
-        """Yield the updates for one command, each with the ids of its records."""
-        updates, nbytes = list[tuple[UpdateMany, list[bytes]]](), 0
-        for condition, ids in filters(records, most):
-            mark = value_of_each({raw_id: marks[raw_id] for raw_id in ids})
-            updates.append((UpdateMany(condition, [{"$set": {self.field.name: mark}}]), ids))
-            nbytes += sum(len(records[raw_id]) for raw_id in ids)
-            if nbytes > COMMAND_BYTES:
-                yield updates
-                updates, nbytes = [], 0
-        if updates:
-            yield updates
+    def _update(
+        self, condition: Mapping[str, Any], ids: Sequence[bytes], marks: Mapping[bytes, bytes]
+    ) -> UpdateMany:
+        """Return the update that marks the records that meet a condition."""
+        mark = value_of_each({raw_id: marks[raw_id] for raw_id in ids})
+        return UpdateMany(condition, [{"$set": {self.field.name: mark}}])
 
     def clear(self, ids: Iterable[bytes]) -> int:
         """Take the marks of these records away; return how many had one."""

@@ -219,9 +219,9 @@ class Pages:
         """Yield pages of raw records after this id; None for all records."""
         return self.within(Window(after=after), WHOLE)
 
-    def ids_after(self, after: bytes | None, before: bytes | None = None) -> Iterator[list[bytes]]:
-        """Yield pages of raw ids after one id and before another."""
-        return self.within(Window(after=after, before=before), IDS)
+    def ids_after(self, after: bytes | None) -> Iterator[list[bytes]]:
+        """Yield pages of raw ids after this id; None for all ids."""
+        return self.within(Window(after=after), IDS)
 
     def within(self, ids: Window, fields: Mapping[str, Any]) -> Iterator[list[bytes]]:
         """Yield the pages of a window, decided ids included.

@@ -64,10 +64,13 @@ def lag_of(hello: Mapping[str, Any]) -> float:
     return max(0.0, float((last["lastWriteDate"] - last["majorityWriteDate"]).total_seconds()))
 
 
-def free_bytes(client: MongoClient[Any], database: str, what: str, retry: RetryPolicy) -> int | None:
-    """Return the free bytes on a database's disk; None if a router answers or the database does not exist."""
-    with named_errors(what):
-        stats = retry(lambda: client[database].command("dbStats"))
+def free_bytes(collection: RetryingCollection) -> int | None:
+    """Return the free bytes on the disk of a collection's database.
+
+    Returns:
+        None if a router answers, or the database does not exist.
+    """
+    stats = collection.attempt(lambda: collection.database.command("dbStats"))
     # 0 if the database does not exist; missing in the answer of a router.
     if not stats.get("fsTotalSize"):
         return None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Collection as Known
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from bson.raw_bson import RawBSONDocument
@@ -19,7 +19,6 @@ from dedup_job.mongo.id_lookup import RecordsById
 from dedup_job.mongo.ids import id_of, plain_nans, selector
 from dedup_job.mongo.reference_collections import Reference, RoutedLookup
 from dedup_job.mongo.retrying_collection import RetryingCollection
-from dedup_job.mongo.source import Source
 from dedup_job.records import RAW
 
 DUPLICATE_KEY = 11000
@@ -101,6 +100,12 @@ class Target(RecordsById):
         errors = self._collection.attempt(lambda: self._insert(records))
         return self._name_refusals(records, {error["index"]: error for error in errors}, absent)
 
+    def check_rights(self) -> None:
+        """Raise NotPermitted if the user may not remove or replace records, before anything is done."""
+        now = datetime.now(UTC)
+        self.remove([], now)
+        self.replace([], now)
+
     def conflicting(self, records: Iterable[bytes]) -> set[bytes]:
         """Return the ids of the raw records that differ from the target's record with the same id."""
         wanted = {id_of(record): record for record in records}
@@ -108,8 +113,7 @@ class Target(RecordsById):
             raw_id
             for found in self.fetch(list(wanted))
             for raw_id, stored in found.items()
-            # The server also finds equal ids of another type, such as 7.0 for 7.
-            if raw_id in wanted and not is_unchanged(wanted[raw_id], stored)
+            if not is_unchanged(wanted[raw_id], stored)
         }
 
     def remove(self, ids: Sequence[bytes], before: datetime) -> None:
@@ -117,7 +121,7 @@ class Target(RecordsById):
 
         A removal begins before that time or not at all, and ends at most 15 seconds later.
         """
-        condition = {"$and": [selector(ids), {"$expr": {"$lt": ["$$NOW", before]}}]}
+        condition = {"$and": [selector(ids), in_time(before)]}
 
         def remove_in_time() -> None:
             with timeout(REMOVAL_SECONDS):
@@ -136,19 +140,20 @@ class Target(RecordsById):
             The reason of each refusal, by position in `records`; the old record stays.
         """
         self._warn_of_times(records)
-        in_time = {"$expr": {"$lt": ["$$NOW", before]}}
-        errors = self._collection.attempt(lambda: self._replace(records, in_time))
+        errors = self._collection.attempt(lambda: self._replace(records, before))
         return {error["index"]: name_refusal(error) for error in errors}
 
-    def _replace(self, records: Sequence[bytes], in_time: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    def _replace(self, records: Sequence[bytes], before: datetime) -> list[Mapping[str, Any]]:
         """Replace records, and return the errors that belong to single records."""
         collection = self._collection.unretried
         with timeout(REMOVAL_SECONDS):
             if not records:
                 # Only a check of the user's privileges.
-                collection.replace_one({"$and": [selector([]), in_time]}, {})
+                collection.replace_one({"$and": [selector([]), in_time(before)]}, {})
                 return []
-            replacements = [_replacement({"$and": [selector([id_of(raw)]), in_time]}, raw) for raw in records]
+            replacements = [
+                _replacement({"$and": [selector([id_of(raw)]), in_time(before)]}, raw) for raw in records
+            ]
             try:
                 collection.bulk_write(replacements, ordered=False)
             except BulkWriteError as error:
@@ -168,7 +173,7 @@ class Target(RecordsById):
         Returns:
             The position of the record that the target refuses even so; None if it refuses none.
         """
-        condition = {"$and": [selector(list(map(id_of, records))), {"$expr": {"$lt": ["$$NOW", before]}}]}
+        condition = {"$and": [selector(list(map(id_of, records))), in_time(before)]}
         collection = self._collection.unretried
 
         def write(session: ClientSession) -> int | None:
@@ -239,9 +244,9 @@ class Target(RecordsById):
         # By row, whether another record has the id.
         others = dict.fromkeys(errors, False)
         for found in self.fetch(list(rows)):
-            for raw_id in found.keys() & rows.keys():
+            for raw_id, stored in found.items():
                 row = rows[raw_id]
-                if is_unchanged(records[row], found[raw_id]):
+                if is_unchanged(records[row], stored):
                     del others[row]
                 else:
                     others[row] = True
@@ -295,6 +300,11 @@ class SourceAsTarget(Target):
         return None
 
 
+def in_time(before: datetime) -> Mapping[str, Any]:
+    """Return the condition that the server's clock has not passed this time."""
+    return {"$expr": {"$lt": ["$$NOW", before]}}
+
+
 def _replacement(condition: Mapping[str, Any], raw: bytes) -> ReplaceOne[Any] | UpdateOne:
     """Return the write that replaces the record that meets a condition."""
     # The server inserts a record with a field such as `$note`, but refuses it as a replacement, unless a
@@ -331,33 +341,3 @@ def record_errors(error: BulkWriteError) -> list[Mapping[str, Any]]:
         if one["code"] in STORAGE | PERMISSION:
             raise OperationFailure("the server cannot write", one["code"]) from None
     return errors
-
-
-class ReadOnlyTarget:
-    """A target for reading only; a dry run uses it to read records that would be inserted."""
-
-    def __init__(self, target: Target, source: Source) -> None:
-        self._target, self._source = target, source
-
-    def fetch(self, ids: Sequence[bytes], fields: Sequence[str] = ()) -> Iterator[dict[bytes, bytes]]:
-        """Yield the records of these keepers, by id, in pieces; see `Lookup.pieces`."""
-        rest = dict.fromkeys(ids)
-        for there in self._target.fetch(ids, fields):
-            for raw_id in there:
-                rest.pop(raw_id, None)
-            yield there
-        yield from self._source.fetch(self._to_come(list(rest)), fields)
-
-    def absent(self, ids: Iterable[bytes]) -> set[bytes]:
-        """Return the keepers that are in neither target nor source."""
-        gone = self._target.absent(ids)
-        to_come = self._to_come(list(gone))
-        return gone.difference(to_come) | self._source.absent(to_come)
-
-    def conflicting(self, records: Iterable[bytes]) -> set[bytes]:
-        """Return the ids of the raw records that differ from the target's record with the same id."""
-        return self._target.conflicting(records)
-
-    def _to_come(self, ids: Sequence[bytes]) -> Sequence[bytes]:
-        """Return the ids to read from the source, out of the ids that the target lacks."""
-        return ids

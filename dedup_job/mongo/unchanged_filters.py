@@ -7,7 +7,7 @@ differ in trailing zeros.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from bson import encode
@@ -24,6 +24,7 @@ from dedup_job.mongo.ids import (
     as_field,
     document,
     fields,
+    portions,
     selector,
 )
 from dedup_job.records import RAW, chunked
@@ -37,8 +38,8 @@ NESTED = (DOCUMENT, ARRAY)
 # With longer lists the server takes longer for each record (measured with 1 kB: 35,000 records/s with 100 in
 # a filter, 22,000 with 2,000, and 5,000 with a filter for each record).
 RECORDS_IN_FILTER = 100
-# Bytes of records in a filter.  A command may have 16 MiB.
-FILTER_BYTES = 4 << 20
+# Bytes of records in a filter, and in a command, which may have 16 MiB.
+FILTER_BYTES, COMMAND_BYTES = 4 << 20, 8 << 20
 # Bytes.  A longer record does not fit into a command beside the rest of it.
 LONGEST = 8 << 20
 # The server refuses commands with more than 180 levels, and `$jsonSchema` needs two for each of the record.
@@ -66,8 +67,17 @@ def filters(
         by_types.setdefault(_types(raw), []).append(raw_id)
     for types, ids in by_types.items():
         for some in chunked(ids, most):
-            for portion in _portions(some, records):
+            for portion in portions(some, FILTER_BYTES, lambda raw_id: len(records[raw_id])):
                 yield _filter({raw_id: records[raw_id] for raw_id in portion}, types), portion
+
+
+def filters_by_command(
+    records: Mapping[bytes, bytes], most: int = RECORDS_IN_FILTER
+) -> Iterator[list[tuple[Mapping[str, Any], list[bytes]]]]:
+    """Yield what `filters` yields, in lists for one command each."""
+    return portions(
+        filters(records, most), COMMAND_BYTES, lambda found: sum(len(records[raw_id]) for raw_id in found[1])
+    )
 
 
 def value_of_each(values: Mapping[bytes, bytes]) -> Mapping[str, Any]:
@@ -82,18 +92,6 @@ def value_of_each(values: Mapping[bytes, bytes]) -> Mapping[str, Any]:
     )
     # The server finds the place in a hash table of the ids.
     return {"$arrayElemAt": [documents, {"$indexOfArray": [ids, "$_id"]}]}
-
-
-def _portions(ids: Sequence[bytes], records: Mapping[bytes, bytes]) -> Iterator[list[bytes]]:
-    """Split ids, in order, so that the records of each part fit into one filter."""
-    portion, nbytes = list[bytes](), 0
-    for raw_id in ids:
-        if portion and nbytes + len(records[raw_id]) > FILTER_BYTES:
-            yield portion
-            portion, nbytes = [], 0
-        portion.append(raw_id)
-        nbytes += len(records[raw_id])
-    yield portion
 
 
 def _filter(records: Mapping[bytes, bytes], types: bytes) -> Mapping[str, Any]:

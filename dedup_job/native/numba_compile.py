@@ -17,7 +17,7 @@ from numba.extending import intrinsic
 
 PACKAGE = Path(__file__).parents[1]
 # Compiled code uses nothing from other packages.
-ROOMS = ("native", "text", "fingerprint", "index", "analysis", "spark")  # no compiled code uses any other
+ROOMS = ("native", "text", "fingerprint", "index", "analysis", "spark")
 
 
 def find_cache_folder() -> Path | None:
@@ -112,6 +112,7 @@ def _use_our_cache() -> Iterator[None]:
 
 def instruction(builder: Callable[..., object]) -> Any:
     """Let compiled code call a function that is built from LLVM's instructions."""
+    # numba's own type of it would count the context among the arguments.
     return intrinsic(builder)
 
 

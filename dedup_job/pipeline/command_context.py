@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
@@ -11,7 +11,7 @@ from math import inf
 from typing import Protocol, Self
 
 from dedup_job.config import ReferenceSettings, Settings
-from dedup_job.errors import ConfigError, StateError, exit_code_of
+from dedup_job.errors import ConfigError, StateError
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.index.keeper_of_each_text import KeeperRefetch, Keepers
 from dedup_job.ledger.commit_plans import Ledger
@@ -28,11 +28,12 @@ from dedup_job.ledger.settings_fit_ledger import (
     unfinished_promotion,
 )
 from dedup_job.mongo import collection_checks
-from dedup_job.mongo.archive import Archive, SourceAndArchive
+from dedup_job.mongo.archive import Archive
 from dedup_job.mongo.collection_checks import Places
 from dedup_job.mongo.comments_and_time_limits import JobClient
 from dedup_job.mongo.connect_and_retry import RetryPolicy, comment_of, connect
 from dedup_job.mongo.copy_indexes import Indexes
+from dedup_job.mongo.id_lookup import RecordsInTurn
 from dedup_job.mongo.lag_throttle import LagThrottle
 from dedup_job.mongo.mark_field import MarkField, Marks
 from dedup_job.mongo.pages import (
@@ -250,29 +251,23 @@ class Context:
         """Return the ledger for reading."""
         return LedgerReader(*self.ledger_place)
 
-    @contextmanager
-    def ledger(self, run: RunId, consent: Consent = Consent()) -> Iterator[Ledger]:
+    def ledger(self, run: RunId, consent: Consent = Consent()) -> AbstractContextManager[Ledger]:
         """Open the ledger for a run that decides by the settings' recipe."""
         head = self.ledger_reader().head()
         # Collections must exist before their UUIDs can be stored in a new head.
         if head is None or head.is_empty or head.places is None:
             self.places.prepare()
-        with self.open_ledger(run, self.origin, consent) as ledger:
-            yield ledger
+        return self.open_ledger(run, self.origin, consent)
 
-    @contextmanager
-    def open_ledger(self, run: RunId, origin: Origin, consent: Consent = Consent()) -> Iterator[Ledger]:
-        """Open the ledger for writing; if the block fails, the run's row in `runs` gets the exit code."""
+    def open_ledger(
+        self, run: RunId, origin: Origin, consent: Consent = Consent()
+    ) -> AbstractContextManager[Ledger]:
+        """Open the ledger for writing; see `LeasedLedger.hold`."""
         for client in self._clients:
             client.comment = comment_of(f"{run.mode} {run.name}")
         ledger = Ledger(*self.ledger_place)
         ledger.watch(self.places, self.throttle)
-        try:
-            ledger.open(run, origin, consent)
-            yield ledger
-        except BaseException as error:
-            ledger.interrupt(exit_code_of(error))
-            raise
+        return ledger.hold(run, origin, consent)
 
     def archive(self, name: str) -> Archive:
         """Return a collection beside the source, as an archive for dropped records."""
@@ -316,7 +311,7 @@ class Context:
     def dropped_records(self) -> RecordLookup:
         """Where dropped records are: in the source, after a sweep in the archive, or in the former source."""
         archive = self.archive_for_lookups
-        return self.source if archive is None else SourceAndArchive(self.source, archive)
+        return self.source if archive is None else RecordsInTurn(self.source, archive.records)
 
     def keepers(self, records: RecordLookup, engine: FingerprintWorkers) -> Keepers:
         """Return an empty set of keepers.
@@ -439,3 +434,35 @@ def find_head(context: Context, reader: LedgerReader, consent: Consent) -> Head 
     check_places(head, origin, consent)
     # A run forgets the time of the last full scan when a person accepts a new filter or collection.
     return replace(head, looked=None) if consent.filter or consent.moved else head
+
+
+def read_head(context: Context) -> Head:
+    """Return the state of the ledger; raise ConfigError if there is none."""
+    head = context.ledger_reader().head()
+    if head is None:
+        raise no_decisions_error(context.target_name)
+    return head
+
+
+def read_head_for_preview(context: Context) -> Head:
+    """Return the state of the ledger; the errors are those of opening it."""
+    head = read_head(context)
+    origin = undo_origin(context, head)
+    check_fits(head, origin)
+    check_places(head, origin)
+    return head
+
+
+def undo_origin(context: Context, head: Head) -> Origin:
+    """Return the origin with which an undo opens the ledger.
+
+    An undo does not depend on recipe and filter, so the ledger's own are used, whatever the settings say.
+    """
+    return Origin(
+        context.source_name,
+        head.recipe,
+        head.digest,
+        head.filter,
+        context.places.with_servers(),
+        context.target.holds_copies,
+    )

@@ -8,7 +8,6 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, TypeVar
 
 from dedup_job.errors import NO_MEMORY, StorageFull
@@ -56,12 +55,7 @@ class FingerprintWorkers:
         self._pool = Pool(self._recipe, self._capacity.workers, server)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._pool.stop()
 
     def fingerprint_batches(self, batches: Iterable[Batch]) -> Iterator[FingerprintedBatch]:

@@ -225,7 +225,7 @@ def read_unsettled(reader: LedgerReader, head: Head) -> UnsettledKeepers:
     """
     assert head.unsettled is not None
     due = set[bytes]()
-    for stored in reader.plans_from(head, head.unsettled):
+    for stored in reader.plans(head, head.unsettled):
         due.update(stored.plan.displaced)
         if stored.id.version:
             due.update(stored.plan.ids[row] for row in stored.plan.rows(Action.UNIQUE))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from itertools import groupby
 from operator import attrgetter
 
@@ -35,9 +34,7 @@ from dedup_job.records import (
 def check_rights_to_replace(context: Context) -> None:
     """Raise NotPermitted if keepers may be replaced and the user may not remove records; writes nothing."""
     if context.recipe.matching.prefer:
-        now = datetime.now(UTC)
-        context.target.remove([], now)
-        context.target.replace([], now)
+        context.target.check_rights()
 
 
 def choose_decider(

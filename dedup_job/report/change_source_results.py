@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dedup_job.ledger.move_to_archive_and_back import UNMOVABLE
 from dedup_job.mongo.mark_field import CHANGED
 from dedup_job.pasteable_command import command_line
 from dedup_job.report.counts_with_ids import AffectedRecords, IdsByReason, id_lines, ids_json
@@ -14,7 +15,7 @@ from dedup_job.report.terminal_text import count_row, wrap_text
 from dedup_job.temporary_files import IdList
 
 # Reasons for a dropped record to have no mark, or to stay in the source.  All other reasons are refusals.
-UNMARKABLE, KEEPER, UNMOVABLE = "unmarkable", "keeper", "unmovable"
+UNMARKABLE, KEEPER = "unmarkable", "keeper"
 UNMARKED_MEANS = {
     CHANGED: "since they were judged, so they have no mark; `sync` decides them again",
     UNMARKABLE: "too large or too deep for a command that compares them",

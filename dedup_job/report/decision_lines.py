@@ -6,14 +6,19 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from os.path import commonprefix
 from shlex import quote
 from typing import Any
 
 from dedup_job.ledger.record_rows import RESTORED, DecisionRow
 from dedup_job.mongo.ids import extended
 from dedup_job.pasteable_command import command_line
-from dedup_job.report.differences import TextGap, TextPiece, describe_gap, mark_difference
+from dedup_job.report.differences import (
+    TextGap,
+    TextPiece,
+    count_same_at_start,
+    describe_gap,
+    mark_difference,
+)
 from dedup_job.report.terminal_text import fit_cell, format_id, wrap_text
 
 # Characters shown of a text, and of these before the first difference of two texts.
@@ -152,7 +157,7 @@ def cut_before_difference(first: str, second: str) -> tuple[str, str]:
     >>> cut_before_difference("they are the same for a while: one", "they are the same for a while: two")
     ('…e for a while: one', '…e for a while: two')
     """
-    same = len(commonprefix([first, second]))  # noqa: RUF071 (made for paths, but compares characters)
+    same = count_same_at_start(first, second)
     start = max(0, same - BEFORE)
     if start < BEFORE or same == max(len(first), len(second)):
         return first[:MAX_SHOWN], second[:MAX_SHOWN]

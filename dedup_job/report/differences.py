@@ -70,9 +70,9 @@ def diff_texts(first: str, second: str) -> list[TextPiece]:
 def _align(first: Sequence[str], second: Sequence[str]) -> Iterator[TextPiece]:
     """Yield pieces of two texts that are given in parts; some pieces may be empty."""
     # The common beginning and end cost nothing; usually little is left to compare.
-    start = _count_same(first, second)
+    start = count_same_at_start(first, second)
     rest = min(len(first), len(second)) - start
-    end = min(rest, _count_same(first[::-1], second[::-1]))
+    end = min(rest, count_same_at_start(first[::-1], second[::-1]))
     ends = len(first) - end, len(second) - end
     yield _join(first[:start], second[:start])
     yield from _compare(first[start : ends[0]], second[start : ends[1]])
@@ -90,7 +90,7 @@ def _compare(first: Sequence[str], second: Sequence[str]) -> Iterator[TextPiece]
         yield _join(first[a:b], second[c:d])
 
 
-def _count_same(first: Sequence[str], second: Sequence[str]) -> int:
+def count_same_at_start(first: Sequence[str], second: Sequence[str]) -> int:
     """Return how many parts two texts have in common at their beginnings."""
     pairs = zip(first, second, strict=False)
     return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))
@@ -192,7 +192,7 @@ def _number_starts(first: str, second: str) -> tuple[int, int] | None:
     The end of a text is the start of a number that only the other text has.
     """
     numbers = list(NUMBER_PATTERN.finditer(first)), list(NUMBER_PATTERN.finditer(second))
-    at = _count_same(*([number[0] for number in side] for side in numbers))
+    at = count_same_at_start(*([number[0] for number in side] for side in numbers))
     if at == len(numbers[0]) == len(numbers[1]):
         return None
     starts = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from random import Random
 from typing import Any, Generic, TypeVar
 
@@ -84,7 +85,7 @@ class Reservoir(Generic[T]):
         self.seen += 1
         if len(self._drawn) < self._most:
             self._drawn.append(item)
-        elif (place := int(self._random.random() * self.seen)) < self._most:
+        elif (place := self._random.randrange(self.seen)) < self._most:
             self._drawn[place] = item
 
     @property
@@ -102,6 +103,13 @@ class DuplicatePair:
     match: KeeperMatch
 
 
+def duplicate_pairs(plan: Plan) -> Iterator[DuplicatePair]:
+    """Yield the duplicates of a plan with their keepers."""
+    for raw_id, verdict in zip(plan.ids, plan.verdicts, strict=True):
+        if verdict.match is not None:
+            yield DuplicatePair(raw_id, verdict.reason, verdict.match)
+
+
 class Evidence:
     """Collects a fair sample of pairs, and the keepers of the most duplicates, in bounded memory."""
 
@@ -113,40 +121,25 @@ class Evidence:
             groups: Number of groups to report.
             counted: Number of groups that another reader of `largest` needs.
         """
-        self._samples, self._groups = samples, groups
+        self._groups = groups
         self.largest: LargestGroups[DuplicatePair] = LargestGroups(max(groups, counted))
-        # Seeded, so that two reports of one source show the same pairs.
-        self._random = Random(0)
-        self._pairs: list[tuple[int, DuplicatePair]] = []
-        self._seen = 0
+        self._near: Reservoir[tuple[int, DuplicatePair]] = Reservoir(samples)
 
     def observe(self, plan: Plan) -> None:
         """Count and sample the duplicates of one batch."""
-        for raw_id, verdict in zip(plan.ids, plan.verdicts, strict=True):
-            if verdict.match is not None:
-                self._add(DuplicatePair(raw_id, verdict.reason, verdict.match))
+        for pair in duplicate_pairs(plan):
+            self.largest.add(pair.match.keeper, pair)
+            # Exact duplicates need no check by a person.
+            if pair.reason == "near":
+                self._near.add((self._near.seen, pair))
 
     def pairs(self) -> list[DuplicatePair]:
         """Return the sample, in the order of decision."""
-        return [pair for _, pair in sorted(self._pairs, key=lambda numbered: numbered[0])]
+        return [pair for _, pair in sorted(self._near.drawn, key=itemgetter(0))]
 
     def groups(self) -> list[tuple[bytes, int]]:
         """Return the keepers of the most duplicates, each with its number of duplicates."""
         return self.largest.sizes()[: self._groups]
-
-    def _add(self, pair: DuplicatePair) -> None:
-        """Count a duplicate's group, and draw near duplicates for the sample."""
-        self.largest.add(pair.match.keeper, pair)
-        # Exact duplicates need no check by a person.
-        if pair.reason != "near":
-            return
-        # Vitter's algorithm R: every pair is as likely to be in the sample as any other.
-        self._seen += 1
-        numbered = (self._seen, pair)
-        if len(self._pairs) < self._samples:
-            self._pairs.append(numbered)
-        elif (place := self._random.randrange(self._seen)) < self._samples:
-            self._pairs[place] = numbered
 
 
 Beginnings = Callable[[Iterable[bytes]], Mapping[bytes, str]]
@@ -237,12 +230,11 @@ def pair_rows(plan: Plan, show: Callable[[bytes], Any]) -> list[Row]:
     """
     return [
         (
-            show(match.keeper),
-            show(raw_id),
-            None if match.similarity is None else round(match.similarity, 4),
-            match.distance,
-            verdict.reason,
+            show(pair.match.keeper),
+            show(pair.duplicate),
+            None if pair.match.similarity is None else round(pair.match.similarity, 4),
+            pair.match.distance,
+            pair.reason,
         )
-        for raw_id, verdict in zip(plan.ids, plan.verdicts, strict=True)
-        if (match := verdict.match) is not None
+        for pair in duplicate_pairs(plan)
     ]

@@ -21,7 +21,7 @@ ROWS_OF_A_GROUP = 100_000
 Row = Sequence[Any]
 
 
-class RowWriter(Protocol):
+class TableWriter(Protocol):
     """Writes the rows of a table in one format."""
 
     def write(self, rows: Sequence[Row]) -> None:
@@ -150,7 +150,7 @@ class _ParquetRows:
         self._rows = []
 
 
-WRITERS: Mapping[str, Callable[[Path, Mapping[str, type]], RowWriter]] = {
+WRITERS: Mapping[str, Callable[[Path, Mapping[str, type]], TableWriter]] = {
     ".csv": _CsvRows,
     ".jsonl": _JsonLines,
     ".parquet": _ParquetRows,

@@ -149,9 +149,8 @@ def format_duration(seconds: float) -> str:
     return f"{seconds / size:.0f} {name}"
 
 
-def format_bytes(nbytes: float | None) -> str:
+def format_bytes(nbytes: float) -> str:
     """Return a number of bytes as text: GB, MB or bytes."""
-    nbytes = nbytes or 0
     if nbytes >= GB:
         return f"{nbytes / GB:,.1f} GB"
     return f"{nbytes / MB:,.0f} MB" if nbytes >= MB else f"{nbytes:,.0f} bytes"

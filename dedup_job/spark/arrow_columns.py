@@ -121,12 +121,9 @@ def whole(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
 
 def column(table: pa.Table, name: str) -> pa.Array:
     """Return a column of a table as one array, without chunks."""
-    chunks = table.column(name).chunks
-    return (
-        chunks[0]
-        if len(chunks) == 1
-        else pa.concat_arrays(chunks or [pa.array([], table.schema.field(name).type)])
-    )
+    found = table.column(name)
+    # Not `combine_chunks` of a single chunk: it would copy it.
+    return found.chunk(0) if found.num_chunks == 1 else found.combine_chunks()
 
 
 def numbers(table: pa.Table, name: str) -> npt.NDArray[Any]:
@@ -135,9 +132,9 @@ def numbers(table: pa.Table, name: str) -> npt.NDArray[Any]:
     return array
 
 
-def in_batches(table: pa.Table, rows: int = 1 << 16) -> Iterator[pa.RecordBatch]:
-    """Yield a table in batches of at most `rows` rows."""
-    yield from table.to_batches(max_chunksize=rows)
+def in_batches(table: pa.Table) -> Iterator[pa.RecordBatch]:
+    """Yield a table in batches of at most 65,536 rows."""
+    yield from table.to_batches(max_chunksize=1 << 16)
 
 
 def _binary(offsets: npt.NDArray[np.int64], values: npt.NDArray[Any]) -> pa.Array:

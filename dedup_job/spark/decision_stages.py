@@ -158,7 +158,7 @@ def decided(work: Work, records: Stage, shape: Shape) -> Stage:
 
     Args:
         work: The work folder.
-        records: The `records` stage, with the columns of `columns.RECORDS`.
+        records: The `records` stage, with the columns of `arrow_columns.RECORDS`.
         shape: The matching and the division of the work.
 
     Returns:

@@ -351,7 +351,8 @@ def _escape_unclosed(text: str, names: set[str]) -> str:
     end = max((match.end() for match in COMMENT_END.finditer(text)), default=0) if "<!--" in text else 0
     text = text[:end] + text[end:].replace("<!--", "&lt;!--")
     if "head" in names:
-        text = _remove_head(text)
+        # The first head holds no visible text; a `<title>` outside of a head stays.
+        text = HEAD.sub(" ", text, count=1)
     for name in names.intersection(HIDDEN):
         lower = text.lower()
         end = lower.rfind(f"</{name}")
@@ -359,11 +360,6 @@ def _escape_unclosed(text: str, names: set[str]) -> str:
             start = re.compile(rf"<(?={name}\b)", re.IGNORECASE)
             text = text[: end + 1] + start.sub("&lt;", text[end + 1 :])
     return text
-
-
-def _remove_head(text: str) -> str:
-    """Remove the first head, which holds no visible text; a `<title>` outside of a head stays."""
-    return HEAD.sub(" ", text, count=1)
 
 
 def _parse(text: str, hidden: Set[str], selection: ElementSelection) -> str:

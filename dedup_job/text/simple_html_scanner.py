@@ -87,13 +87,8 @@ def reference_table() -> NameTable:
 
     Names of more than ten characters, and names of two code points, are left to the parser.
     """
-    names = {name[:-1]: value for name, value in html5.items() if name.endswith(";")}
     return _build_table(
-        {
-            name: ord(value)
-            for name, value in names.items()
-            if len(name) <= MAX_NAME_LENGTH and len(value) == 1
-        }
+        {name[:-1]: ord(value) for name, value in html5.items() if name.endswith(";") and len(value) == 1}
     )
 
 

@@ -30,7 +30,7 @@ from bson import encode
 from dedup_job.config import check_settings
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Recipe
-from dedup_job.index.keeper_of_each_text import KeeperRefetch, Keepers
+from dedup_job.index.keeper_of_each_text import Keepers
 from dedup_job.pipeline.job import decide_in_memory, make_plan
 from dedup_job.recipe_from_settings import make_recipe
 from dedup_job.records import UNIQUE, Batch, Verdict, chunked
@@ -66,7 +66,7 @@ def read_set(folder: Path, name: str, most: int | None) -> list[tuple[bytes, byt
 def decide(recipe: Recipe, records: Records, batch: int) -> tuple[dict[bytes, Verdict], float]:
     """Decide records in order; return the verdicts by raw id, and the processor seconds."""
     fingerprint = Fingerprinter(recipe)
-    keepers = Keepers(recipe, 1 << 40, KeeperRefetch(lambda ids: [], fingerprint))
+    keepers = Keepers(recipe, 1 << 40)
     verdicts: dict[bytes, Verdict] = {}
     started = time.process_time()
     for first in range(0, len(records), batch):
@@ -79,7 +79,7 @@ def decide(recipe: Recipe, records: Records, batch: int) -> tuple[dict[bytes, Ve
 def decide_against(recipe: Recipe, reference: Records, records: Records, batch: int) -> dict[bytes, Verdict]:
     """Decide records in order, with all records of a reference kept before."""
     fingerprint = Fingerprinter(recipe)
-    keepers = Keepers(recipe, 1 << 40, KeeperRefetch(lambda ids: [], fingerprint))
+    keepers = Keepers(recipe, 1 << 40)
     for some in chunked(reference, batch):
         ids, raws = zip(*some, strict=True)
         read, prints = Batch(ids, raws), fingerprint(raws)

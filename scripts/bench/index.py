@@ -28,7 +28,7 @@ from bson import encode
 
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Matching, Reader, Recipe
-from dedup_job.index.keeper_of_each_text import KeeperRefetch, Keepers
+from dedup_job.index.keeper_of_each_text import Keepers
 from dedup_job.records import PlanTexts, RawIds
 from dedup_job.text.fields import TextFields
 from scripts.bench.measure import documents, numbers, row, table
@@ -109,7 +109,7 @@ def stream(trial: Trial) -> Iterator[PlanTexts]:
 def measured(trial: Trial) -> tuple[Any, ...]:
     """Return the figures of one stream: microseconds to search and to add, candidates, bytes, peak MB."""
     recipe = Recipe(Reader(TextFields(("data",))), trial.bits, trial.matching)
-    keepers = Keepers(recipe, 0, KeeperRefetch(lambda _: [], nothing))
+    keepers = Keepers(recipe, 0)
     looked = entered = found = counted = 0.0
     for texts in stream(trial):
         began = time.process_time()
@@ -130,11 +130,6 @@ def measured(trial: Trial) -> tuple[Any, ...]:
         ", ".join(f"{name} {nbytes}" for name, nbytes in parts.items()),
         peak_rss() / 2**20,
     )
-
-
-def nothing(_: object) -> Any:
-    """Return nothing: no text is fetched in this benchmark."""
-    raise AssertionError
 
 
 def peak_rss() -> int:

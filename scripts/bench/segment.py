@@ -61,7 +61,7 @@ def prepare(text: str) -> str:
 def read_pieces(path: Path) -> list[str]:
     """Return the distinct pieces of a set's texts."""
     reader = Reader(TextFields(("data",)))
-    texts = reader.texts([encode(record) for record in documents(path)])[0]
+    texts = reader.texts([encode(record) for record in documents(path)])
     return list(dict.fromkeys(piece for text in texts for piece in prepare(text).split()))
 
 

@@ -32,7 +32,7 @@ from bson import decode
 from pymongo import MongoClient
 
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
-from dedup_job.index.keeper_of_each_text import KeeperRefetch, Keepers
+from dedup_job.index.keeper_of_each_text import Keepers
 from dedup_job.mongo.ids import id_of
 from dedup_job.pipeline.job import decide
 from dedup_job.records import RAW, RawIds, chunked
@@ -131,7 +131,7 @@ def dropped_in_one_batch(client: MongoClient[dict[str, Any]], prefer: str) -> Ma
     fingerprint = Fingerprinter(recipe)
     raws = [bytes(record.raw) for record in client[DATABASE].pages.with_options(RAW).find().sort("_id", 1)]
     ids, prints = list(map(id_of, raws)), fingerprint(raws)
-    keepers = Keepers(recipe, 1 << 40, KeeperRefetch(lambda ids: [], fingerprint))
+    keepers = Keepers(recipe, 1 << 40)
     entered = keepers.add_texts(RawIds.of(ids), prints)
     decision = decide(ids, prints, entered.texts, recipe.matching, keepers, by_rank=True)
     return {

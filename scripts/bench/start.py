@@ -24,7 +24,7 @@ from pymongo.collection import Collection
 
 from dedup_job.__main__ import LARGE
 from dedup_job.fingerprint.recipe import Matching, Reader, Recipe
-from dedup_job.index.keeper_of_each_text import KeeperRefetch, Keepers
+from dedup_job.index.keeper_of_each_text import Keepers
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.plan_format import PlanId, StoredPlan, pack
 from dedup_job.ledger.reader import LedgerReader
@@ -66,11 +66,6 @@ def head(plans: int) -> Head:
     return Head("made-up", {}, "", 1, None, None, FIRST, None, last, plans, counts)
 
 
-def no_texts(_: object) -> dict[bytes, bytes]:
-    """Return nothing: no text is fetched in this benchmark."""
-    raise AssertionError
-
-
 def phases(reader: LedgerReader, plans: int, recipe: Recipe) -> Iterator[tuple[str, tuple[float, float]]]:
     """Yield the name of each step before a batch can be decided, with its seconds and CPU seconds."""
     marks = [(time.perf_counter(), time.process_time())]
@@ -79,7 +74,7 @@ def phases(reader: LedgerReader, plans: int, recipe: Recipe) -> Iterator[tuple[s
         marks.append((time.perf_counter(), time.process_time()))
         return marks[-1][0] - marks[-2][0], marks[-1][1] - marks[-2][1]
 
-    keepers = Keepers(recipe, 0, KeeperRefetch(no_texts, no_texts))  # type: ignore[arg-type]
+    keepers = Keepers(recipe, 0)
     window = since(FIRST + timedelta(seconds=plans * A_PLAN), timedelta(hours=48), only_object_ids=True)
     window = window.without(load_keepers(reader, head(plans), keepers, []))
     yield "the ledger is taken in", passed()

@@ -20,13 +20,13 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import annotated_types
 import click
-from pydantic import SecretStr
+from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from dedup_job.cli import commands
 from dedup_job.cli.all_commands import SECTIONS as SECTIONS_OF_COMMANDS
 from dedup_job.cli.options import Number
-from dedup_job.config import MOST_WHOLE, keys_of, section_model
+from dedup_job.config import MOST_WHOLE, Settings, keys_of
 from dedup_job.fingerprint.preference_rule import PreferRule
 from dedup_job.fingerprint.recipe import PROFILES
 from scripts.dev.docs_settings import INTRODUCTION, MEANINGS, SECTIONS
@@ -75,6 +75,13 @@ def main() -> int:
 def pages() -> dict[str, str]:
     """Return the text of each generated page, by its file name."""
     return {"settings.md": settings_page(), "commands.md": commands_page()}
+
+
+def section_model(name: str) -> type[BaseModel]:
+    """Return the model of a section; of a repeated section, the model of each table."""
+    annotation: Any = Settings.model_fields[name].annotation
+    model: type[BaseModel] = next(iter(get_args(annotation)), annotation)
+    return model
 
 
 def settings_page() -> str:

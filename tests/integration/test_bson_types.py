@@ -10,11 +10,9 @@ import pytest
 from bson import Binary, Code, DBRef, Decimal128, Int64, MaxKey, MinKey, ObjectId, Regex, Timestamp, encode
 from bson.raw_bson import RawBSONDocument
 
-from dedup_job import config
 from dedup_job.commands.changes import changes
 from dedup_job.ledger.record_rows import id_of_row, row_key
 from dedup_job.mongo.ids import as_field, document, elements, has_nan, id_of, plain_nans
-from dedup_job.pipeline.command_context import Context
 from dedup_job.report.counts_with_ids import AffectedRecords
 from tests.support.bson_types import raw_ids, texts_as_records
 from tests.support.faulty_runs import install
@@ -62,7 +60,7 @@ def test_a_record_whose_id_has_another_nan_is_known_when_it_is_seen_again(
 
     assert job.decide("run").counts.exact == 1
     assert kinds(job) == []
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         done = changes(context, False, lambda _: None)
     assert (done.new, done.missed, done.vanished.as_json()) == (0, 0, AffectedRecords().as_json())
 

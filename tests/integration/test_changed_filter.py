@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 
-from dedup_job import config
 from dedup_job.commands.backfill_and_run import decide
 from dedup_job.commands.dry_run_report import DryRun, dry_run
 from dedup_job.errors import ConfigError
 from dedup_job.ledger.settings_fit_ledger import Consent
-from dedup_job.pipeline.command_context import Context
 from dedup_job.report.run_summary import RunSummary
 from tests.support.faulty_runs import install
 from tests.support.job import Job
@@ -35,7 +33,7 @@ def quick(job: Job, monkeypatch: pytest.MonkeyPatch) -> Job:
 
 
 def refiltered(job: Job, mode: str) -> RunSummary:
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         return decide(context, mode, lambda plan: None, Consent(filter=True))
 
 
@@ -65,7 +63,7 @@ def test_another_filter_is_refused_with_both_and_the_way_on(quick: Job, changed:
 
 
 def rehearsed(job: Job, consent: Consent = Consent()) -> Any:
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         return dry_run(context, DryRun(consent=consent), lambda plan: None).counts
 
 

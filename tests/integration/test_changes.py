@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 from bson import ObjectId
 
-from dedup_job import config
 from dedup_job.commands import verify
 from dedup_job.commands.changes import changes
 from dedup_job.commands.why import why
 from dedup_job.errors import ConfigError
-from dedup_job.pipeline.command_context import Context
 from dedup_job.report.changes_and_sync_results import ChangesResult
 from scripts.bench.corpus import generate
 from tests.support.job import Job
@@ -25,7 +23,7 @@ FUTURE = ObjectId("f48656800123456789abcdef")  # in the year 2100
 
 
 def compared(job: Job, *, content: bool = False) -> ChangesResult:
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         return changes(context, content, lambda number: None)
 
 
@@ -160,7 +158,7 @@ def test_all_that_changed_or_vanished_is_named_in_json_and_in_a_file_and_why_say
     assert [{**row, "now": "changed"} for row in told["changed"]["records"]] == rows[: len(changed)]
     assert [{**row, "now": "vanished"} for row in told["vanished"]["records"]] == rows[len(changed) :]
     assert "and 12 more: --ids FILE lists all" in compared(decided, content=True).as_text()
-    with Context(config.check_settings(decided.tables, "test")) as context:
+    with decided.context() as context:
         assert {verdict: why(context, str(one)).get("changed_since") for verdict, one in (
             ("kept", next(one for one in changed if one not in dropped)),
             ("dropped", next(one for one in changed if one in dropped)),
@@ -208,7 +206,7 @@ def test_sync_exits_3_when_the_target_refuses_what_was_missed(decided: Job) -> N
     assert (told["decided"], told["undecided"], told["vanished"]["kept"]) == (46, 2, 0)
     assert told["run"]["refused"] == {"validator": 1}
     assert told["changed"]["dropped"] == 0
-    with Context(config.check_settings(decided.tables, "test")) as context:
+    with decided.context() as context:
         assert verify.verify(context, None, lambda number: None).agrees
 
 
@@ -264,7 +262,7 @@ def test_a_sync_that_is_killed_is_finished_by_the_next_run(job: Job) -> None:
 
     assert job.target.count_documents({}) + job.ledger("dropped").count_documents({}) == 200
     assert (compared(job).new, compared(job).missed) == (0, 0)
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         assert verify.verify(context, None, lambda number: None).agrees
 
 

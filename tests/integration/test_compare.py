@@ -37,7 +37,7 @@ def explained(job: Job, first: str, second: str) -> dict[str, Any]:
 
 
 def answered(job: Job, given: str) -> dict[str, Any]:
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         return why(context, given)
 
 

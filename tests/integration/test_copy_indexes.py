@@ -9,9 +9,7 @@ import pytest
 from bson import SON
 from pymongo import IndexModel
 
-from dedup_job import config
 from dedup_job.mongo.copy_indexes import Copied
-from dedup_job.pipeline.command_context import Context
 from dedup_job.report.run_summary import index_lines
 from tests.support import kill_in_process
 from tests.support.job import Job
@@ -37,7 +35,7 @@ EVERY_KIND = [
 
 
 def copied(job: Job) -> Copied:
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         return context.indexes.copy()
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from dedup_job import config
 from dedup_job.commands.backfill_and_run import decide as decide_command
 from dedup_job.errors import StateError, Unreachable
 from dedup_job.ledger import leased_ledger
@@ -15,7 +14,6 @@ from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.record_rows import RowWriter
 from dedup_job.ledger.run_history import RunId
 from dedup_job.mongo.ids import IdSet
-from dedup_job.pipeline.command_context import Context
 from dedup_job.pipeline.job import Observe
 from dedup_job.records import Plan
 from tests.support.command_recorder import Recorder
@@ -33,7 +31,7 @@ def two_plans(job: Job) -> None:
 
 
 def decide(job: Job, observe: Observe = lambda plan: None) -> None:
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         decide_command(context, "backfill", observe)
 
 
@@ -115,7 +113,7 @@ def test_a_run_that_breaks_off_while_it_is_done_keeps_the_lease(
 
 def test_a_lease_that_was_given_back_does_not_come_back(job: Job) -> None:
     with (
-        Context(config.check_settings(job.tables, "test")) as context,
+        job.context() as context,
         context.ledger(RunId.new("backfill")) as ledger,
     ):
         ledger.close({})

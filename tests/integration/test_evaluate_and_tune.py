@@ -16,13 +16,11 @@ import pytest
 from bson import Int64, ObjectId
 from pymongo import MongoClient
 
-from dedup_job import config
 from dedup_job.analysis.judge_labelled_pairs import LabelledPair, read_pairs
 from dedup_job.analysis.sample_trials import TunedSample
 from dedup_job.commands.evaluate import evaluate
 from dedup_job.commands.tune import tune
 from dedup_job.errors import ConfigError
-from dedup_job.pipeline.command_context import Context
 from scripts.bench.corpus import Mix, generate, samples
 from scripts.dev.local_mongod import LocalMongod
 from tests.support.job import ROOT, Job
@@ -31,12 +29,12 @@ MIX = Mix(length=250, duplicates=0.5, near=0.7)
 
 
 def evaluated(job: Job, pairs: list[LabelledPair]) -> Any:
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         return evaluate(context, pairs)
 
 
 def tuned(job: Job, records: int = 5_000) -> TunedSample:
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         return tune(context, records, 0.8, lambda _: None)
 
 

@@ -11,13 +11,11 @@ from bson import Int64, Timestamp, encode
 from bson.raw_bson import RawBSONDocument
 from pymongo.errors import OperationFailure
 
-from dedup_job import config
 from dedup_job.commands import verify
 from dedup_job.commands.backfill_and_run import adopt as adopt_command
 from dedup_job.commands.changes import changes
 from dedup_job.errors import ConfigError, StateError
 from dedup_job.mongo.target import Target
-from dedup_job.pipeline.command_context import Context
 from dedup_job.records import Counts
 from dedup_job.report.run_summary import RunSummary
 from tests.support.foreign_targets import rehearsed
@@ -49,7 +47,7 @@ def refusal(job: Job, mode: str = "backfill") -> str:
 
 
 def adopt(job: Job) -> RunSummary | None:
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         return adopt_command(context, lambda plan: None)
 
 
@@ -385,7 +383,7 @@ def test_an_audit_knows_what_was_adopted(job: Job) -> None:
     counts = job.decide("backfill").counts
     assert (counts.exact, counts.refused) == (2, {"conflict": 1})
 
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         assert verify.verify(context, None, lambda _: None).differences == []
         assert verify.verify_sample(context, 4, lambda _: None).differences == []
         found = changes(context, True, lambda _: None)

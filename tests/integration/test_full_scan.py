@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from dedup_job import config
 from dedup_job.commands import status
 from dedup_job.commands.dry_run_report import DryRun, dry_run
 from dedup_job.mongo.source import Source
-from dedup_job.pipeline.command_context import Context
 from dedup_job.report.status_history_doctor_text import status_text
 from tests.support.aged_ledger import aged, head
 from tests.support.faulty_runs import install
@@ -26,7 +24,7 @@ def _without_workers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def status_of(job: Job) -> dict[str, Any]:
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         return status.status(context)
 
 
@@ -135,7 +133,7 @@ def test_a_rehearsal_looks_where_the_run_will(job: Job, mode: str) -> None:
     job.decide("backfill")
     job.source.insert_many(aged(range(20, 24), 20))
     looked(job, 8)
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         counts = dry_run(context, DryRun(mode), lambda plan: None).counts
 
     assert counts.read == job.decide(mode).counts.read == 4

@@ -6,13 +6,11 @@ import json
 
 import pytest
 
-from dedup_job import config
 from dedup_job.commands.backfill_and_run import decide
 from dedup_job.commands.dry_run_report import DryRun, dry_run
 from dedup_job.errors import GuardStop
 from dedup_job.ledger.settings_fit_ledger import Consent
 from dedup_job.pipeline import guards
-from dedup_job.pipeline.command_context import Context
 from dedup_job.report.run_summary import RunSummary
 from scripts.bench.corpus import generate
 from tests.support.faulty_runs import install
@@ -100,7 +98,7 @@ def crowded(job: Job, monkeypatch: pytest.MonkeyPatch) -> Job:
 
 
 def allowed(job: Job, mode: str = "run") -> RunSummary:
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         return decide(context, mode, lambda plan: None, Consent(allow=True))
 
 
@@ -162,7 +160,7 @@ def test_an_undone_run_counts_with_no_other(crowded: Job) -> None:
 def test_a_dry_run_goes_to_the_end_and_warns(crowded: Job) -> None:
     crowded.set("limits", max_drop_share=0.5, max_group=10)
     before = crowded.hash()
-    with Context(config.check_settings(crowded.tables, "test")) as context:
+    with crowded.context() as context:
         report = dry_run(context, DryRun(), lambda plan: None)
     assert report.counts.read == 100
     assert ["max_drop_share" in one or "max_group" in one for one in report.warnings] == [True, True]

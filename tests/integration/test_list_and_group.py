@@ -16,11 +16,9 @@ import pytest
 from bson import ObjectId
 from click.testing import CliRunner
 
-from dedup_job import config
 from dedup_job.cli import commands
 from dedup_job.commands.restore import restore
 from dedup_job.errors import DedupError, exit_code_of
-from dedup_job.pipeline.command_context import Context
 from scripts.bench.corpus import Mix, generate
 from tests.support.job import Job
 from tests.support.text_pairs import LONG
@@ -427,7 +425,7 @@ def test_a_condition_that_the_server_does_not_take_is_told_by_its_name_alone(few
 
 
 def test_a_restored_record_is_listed_no_more(few: Job) -> None:
-    with Context(config.check_settings(few.tables, "test")) as context:
+    with few.context() as context:
         restore(context, ["id 1"], "")
     assert "id 1" not in ids(listed(few))
     assert opened(few, "id 0")[0]["duplicates"] == 3
@@ -436,7 +434,7 @@ def test_a_restored_record_is_listed_no_more(few: Job) -> None:
 def test_restored_records_are_listed_with_the_reason_for_which_they_were_dropped(few: Job) -> None:
     before = {json.dumps(row["id"]): row for row in listed(few)}
     given = list(before)
-    with Context(config.check_settings(few.tables, "test")) as context:
+    with few.context() as context:
         restore(context, given, "")
     found = listed(few, "--verdict", "restored")
     assert {json.dumps(row["id"]): {**row, "verdict": "duplicate"} for row in found} == before
@@ -453,7 +451,7 @@ def test_restored_records_are_listed_with_the_reason_for_which_they_were_dropped
 
 
 def test_restored_records_are_carried_to_a_new_target(few: Job) -> None:
-    with Context(config.check_settings(few.tables, "test")) as context:
+    with few.context() as context:
         restore(context, ["id 1", "id 2"], "")
     names = called(few, "list", "--verdict", "restored", "--ids").stdout
     (few.folder / "ids").write_text(names, "utf-8")
@@ -465,7 +463,7 @@ def test_restored_records_are_carried_to_a_new_target(few: Job) -> None:
 
 
 def test_a_restored_record_that_has_left_the_source_is_not_carried_to_a_new_target(few: Job) -> None:
-    with Context(config.check_settings(few.tables, "test")) as context:
+    with few.context() as context:
         restore(context, ["id 1", "id 2"], "")
     few.source.delete_one({"_id": "id 1"})
     assert few.command("sync", "--yes").returncode == 0

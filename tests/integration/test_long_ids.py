@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 from bson import ObjectId
 
-from dedup_job import config
 from dedup_job.commands.backfill_and_run import adopt
 from dedup_job.errors import ConfigError
 from dedup_job.ledger import reader
-from dedup_job.pipeline.command_context import Context
 from tests.support.faulty_runs import install
 from tests.support.job import Job
 from tests.support.kill_in_process import Died, Mortal, mortal
@@ -54,12 +52,12 @@ def test_plans_are_read_some_megabytes_at_a_time(job: Job, monkeypatch: pytest.M
     fill(job, job.source, 200)
     job.set("limits", batch_records=40)
     job.decide("backfill")
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         head = context.ledger_reader().head()
     assert head is not None
     for nbytes, plans in ((1, 1), (1_000_000, 2), (3_000_000, 3), (1 << 30, 5)):
         monkeypatch.setattr(reader, "PAGE_BYTES", nbytes)
-        with Context(config.check_settings(job.tables, "test")) as context:
+        with job.context() as context:
             ledger = context.ledger_reader()
             page, _ = ledger._page({"$lt": {"number": head.next}})
             assert (len(page), len(list(ledger.plans(head)))) == (plans, 5)
@@ -84,7 +82,7 @@ def test_short_ids_whose_keepers_are_long_are_cut_as_well_and_undone(job: Job) -
 def test_what_a_target_held_before_is_adopted_in_plans_that_fit(job: Job) -> None:
     fill(job, job.target, 1_200)
     job.source.insert_one({"_id": 1, "text": POOL[3]})
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         adopted = adopt(context, lambda plan: None)
 
     assert adopted is not None

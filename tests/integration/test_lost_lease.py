@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from pymongo.database import Database
 
-from dedup_job import config
 from dedup_job.commands.backfill_and_run import decide as decide_command
 from dedup_job.errors import LeaseHeld, Unreachable
 from dedup_job.ledger.apply_plan import EarlierPlans
 from dedup_job.ledger.head import HeadDocument
+from dedup_job.ledger.plan_format import PlanId, pack, unpack
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.record_rows import RowWriter
 from dedup_job.ledger.run_history import RunId
@@ -41,7 +42,7 @@ def context(job: Job) -> Iterator[Context]:
     job.database.create_collection("unique", validator={"bad": {"$exists": False}})
     records: list[dict[str, Any]] = [{"_id": 2 + n, "text": TEXTS[n % 2]} for n in range(6)]
     job.source.insert_many([{"_id": 1, "text": TEXTS[0], "bad": 1}, *records])
-    with Context(config.check_settings(job.tables, "test")) as opened:
+    with job.context() as opened:
         yield opened
 
 
@@ -67,6 +68,22 @@ def is_whole(job: Job) -> bool:
     assert head is not None
     decided = [raw_id for stored in reader.plans(head) for raw_id in stored.plan.ids]
     return len(decided) == len(set(decided)) == job.source.count_documents({})
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_plans_that_it_stored_after_its_own_were_undone_are_in_nobodys_way(job: Job, number: int) -> None:
+    """It may have decided several, of which each follows the one before; the right ones follow others."""
+    job.set("limits", batch_records=1)
+    job.source.insert_many([{"_id": n, "text": TEXTS[n % 2]} for n in range(4)])
+    job.decide("backfill")
+    for late in range(1, number + 1):
+        (stored,) = map(unpack, job.ledger("plans").find({"_id.number": late, "_id.fence": {"$gt": 0}}))
+        wrong = replace(stored, id=PlanId(late, 0), previous=PlanId(late - 1, 0))
+        job.ledger("plans").insert_one(pack(wrong))
+
+    assert is_whole(job)
+    assert job.differences() == {}
+    assert job.decide("run").counts.read == 0
 
 
 def test_it_deletes_no_plan_of_its_successor(job: Job, context: Context) -> None:

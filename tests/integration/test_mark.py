@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from dedup_job import config
 from dedup_job.commands.mark import mark
-from dedup_job.pipeline.command_context import Context
 from tests.support.job import RAW, Job
 from tests.support.kill_in_process import commands_of, killed
 from tests.support.made_up_records import made_up_records, number_records
@@ -44,7 +42,7 @@ def answer(job: Job, *arguments: str, code: int = 0) -> Any:
 
 
 def write_marks(job: Job) -> None:
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         mark(context, lambda count: None)
 
 

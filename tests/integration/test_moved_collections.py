@@ -12,7 +12,6 @@ from bson import ObjectId
 from bson.codec_options import CodecOptions
 from pymongo import MongoClient
 
-from dedup_job import config
 from dedup_job.commands import verify
 from dedup_job.commands.backfill_and_run import decide
 from dedup_job.commands.changes import changes
@@ -26,7 +25,6 @@ from dedup_job.mongo.collection_checks import Places
 from dedup_job.mongo.connect_and_retry import RetryPolicy
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.source import Source
-from dedup_job.pipeline.command_context import Context
 from dedup_job.report.run_summary import RunSummary
 from scripts.dev.local_mongod import LocalMongod
 from tests.support.aged_ledger import aged, head
@@ -55,7 +53,7 @@ def during(monkeypatch: pytest.MonkeyPatch, kind: str, number: int, action: Acti
 
 
 def moved(job: Job, mode: str = "run") -> RunSummary:
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         return decide(context, mode, lambda plan: None, Consent(moved=True))
 
 
@@ -63,7 +61,7 @@ def everything(job: Job) -> list[Callable[[], object]]:
     """Return the commands that decide or compare, and previews."""
 
     def audited(work: Callable[..., object]) -> object:
-        with Context(config.check_settings(job.tables, "test")) as context:
+        with job.context() as context:
             return work(context)
 
     return [

@@ -21,7 +21,6 @@ from dedup_job.fingerprint.preference_ranks import tie_key
 from dedup_job.mongo.ids import extended, id_of
 from dedup_job.mongo.target import Target
 from dedup_job.pipeline import guards
-from dedup_job.pipeline.command_context import Context
 from dedup_job.recipe_from_settings import make_recipe
 from dedup_job.records import Action
 from tests.support.inline_engine import without_workers
@@ -129,7 +128,7 @@ def test_a_report_says_what_the_run_will_do_and_writes_nothing(preferring: Job) 
         if some:
             job.source.insert_many(some)
         before = job.hash()
-        with Context(config.check_settings(job.tables, "test")) as context:
+        with job.context() as context:
             forecasts.append(dry_run(context, DryRun(), lambda plan: None))
         assert job.hash() == before
         done.append(job.decide("run" if some else "backfill"))
@@ -186,7 +185,7 @@ def test_records_of_the_target_itself_are_never_replaced(preferring: Job) -> Non
     job, text = preferring, "".join(f"第{number}句话说的是一件事" for number in range(30))
     job.target.insert_one({"_id": "own", "text": text})
     job.source.insert_one({"_id": 1, "text": text + "最后一句"})
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         adopt(context, lambda plan: None)
 
     job.decide("backfill")
@@ -437,7 +436,7 @@ def test_find_says_what_the_next_run_decides(preferring: Job, rules: list[Any]) 
     job.decide("backfill")
     told, decided = [], []
     for record in records[90:]:
-        with Context(config.check_settings(job.tables, "test")) as context:
+        with job.context() as context:
             ((answer,),) = find(context, iter([[dumps(record).encode()]]))
         assert answer.verdict is not None
         match = answer.verdict.match

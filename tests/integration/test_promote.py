@@ -19,11 +19,12 @@ from pymongo import IndexModel, MongoClient, monitoring
 from dedup_job import config
 from dedup_job.commands import promote as promoting
 from dedup_job.commands.promotion_checks import PromoteOptions, check_promote, check_return, open_pair
-from dedup_job.errors import StateError
+from dedup_job.errors import LeaseHeld, StateError
 from dedup_job.mongo.server import LEDGER_NAMES, WRITE
 from dedup_job.mongo.source import Source
 from scripts.dev.local_mongod import LocalMongod
 from tests.support.console import Console, Said
+from tests.support.faulty_runs import install
 from tests.support.job import RAW, ROOT, Job
 from tests.support.kill_in_process import (
     Listener,
@@ -37,6 +38,7 @@ from tests.support.kill_in_process import (
     mortal,
 )
 from tests.support.made_up_records import made_up_records, number_records
+from tests.support.stopped_process import stopped
 
 OTHER = "完全不同的另一段文字，谁也没有见过它。"
 AWAY = ("pages", "unique", "pages_before")
@@ -610,6 +612,29 @@ def test_a_half_done_promotion_of_collections_that_were_put_back_renames_nothing
     assert console("promote", "--yes").code == 0
 
 
+def test_records_that_arrived_since_come_along_on_the_way_back_to_a_source_that_was_put_back(
+    decided: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
+    move(decided)
+    decided.source.insert_one({"_id": 7000, "data": OTHER})
+    renames = count(1)
+
+    def is_second_rename(event: monitoring.CommandStartedEvent) -> bool:
+        return event.command_name == "renameCollection" and next(renames) == 2
+
+    killed_after(is_second_rename, lambda: move(decided, is_back=True))
+    put_back(decided, "pages")
+    free_lease(decided)
+    console = Console(capsys, decided.config_file())
+
+    said = console("promote", "--back", "--yes", "--json")
+
+    assert (said.code, said.json["arrived"]) == (0, 1)
+    assert decided.source.find_one({"_id": 7000})
+    assert console("run", "--moved").code == 0
+    assert console("verify").code == 0
+
+
 def test_a_half_done_promotion_whose_target_was_dropped_leaves_the_source_where_it_is(
     decided: Job, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -719,6 +744,31 @@ def test_a_promotion_that_is_killed_anywhere_is_finished_by_the_next(decided: Jo
         assert state(decided) == after, f"killed after command {moment} of {number}"
         back()
         assert state(decided) == before
+
+
+@pytest.mark.parametrize("is_back", [False, True], ids=["promote", "back"])
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_promotion_that_wakes_when_others_ended_it_otherwise_leaves_each_collection_in_its_place(
+    decided: Job, monkeypatch: pytest.MonkeyPatch, is_back: bool, number: int
+) -> None:
+    install(monkeypatch)
+    if is_back:
+        move(decided)
+    renames, after = count(1), list[Any]()
+
+    def is_time(_: int, event: monitoring.CommandStartedEvent) -> bool:
+        return event.command_name == "renameCollection" and next(renames) == number
+
+    def others(_: object) -> None:
+        move(decided, is_back=True)
+        if is_back:
+            move(decided)
+        after.append(state(decided))
+
+    with pytest.raises(LeaseHeld, match="another run took over"):
+        stopped(lambda: move(decided, is_back), is_time, others)
+
+    assert [state(decided)] == after
 
 
 @pytest.mark.long

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from pymongo import monitoring
 
-from dedup_job import config
 from dedup_job.commands.dry_run_report import DryRun, dry_run
 from dedup_job.commands.estimate import estimate
 from dedup_job.commands.list import ListingQuery, list_decisions
@@ -19,6 +18,7 @@ from dedup_job.mongo.comments_and_time_limits import JobClient
 from dedup_job.pipeline.command_context import Context
 from tests.support.faulty_runs import install
 from tests.support.job import Job
+from tests.support.quiet_listener import QuietListener
 from tests.support.refusals import told
 from tests.support.sync_cases import decided as decide_all
 from tests.support.sync_cases import overtake, up_to_date
@@ -28,7 +28,7 @@ READS = {"find", "aggregate", "count", "listCollections"}
 ENDLESS = '{"$where": "while (true) {}"}'
 
 
-class Reads(monitoring.CommandListener):
+class Reads(QuietListener):
     """Notes the time limit of each read."""
 
     def __init__(self) -> None:
@@ -38,15 +38,9 @@ class Reads(monitoring.CommandListener):
         if event.command_name in READS:
             self.limits.append((event.command_name, event.command.get("maxTimeMS")))
 
-    def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
-        pass
-
-    def failed(self, event: monitoring.CommandFailedEvent) -> None:
-        pass
-
 
 def in_context(job: Job, work: Callable[[Context], Any]) -> None:
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         work(context)
 
 

@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from dedup_job import config
 from dedup_job.commands.dry_run_report import DryRun, dry_run
-from dedup_job.pipeline.command_context import Context
 from dedup_job.records import Plan
 from scripts.bench.corpus import Mix, generate
 from tests.support.inline_engine import without_workers
@@ -110,7 +108,7 @@ def test_a_dropped_record_names_collection_id_and_similarity(referring: Job) -> 
 
 def dry_run_counts(job: Job) -> Any:
     before = job.hash()
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         counts = dry_run(context, DryRun(), lambda plan: None).counts
     assert job.hash() == before
     return counts
@@ -127,7 +125,7 @@ def test_a_dry_run_notices_a_reference_record_that_is_edited_meanwhile(job: Job)
     def edit(plan: Plan) -> None:
         tests.update_one({"_id": 1}, {"$set": {"text": B}})
 
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         assert dry_run(context, DryRun(), edit).counts.unique == 2
 
 

@@ -12,6 +12,7 @@ from pymongo import monitoring
 
 from tests.support.job import Job
 from tests.support.kill_in_process import Died, Mortal, commands_of, killed, mortal
+from tests.support.quiet_listener import QuietListener
 from tests.support.strict_targets import refused
 from tests.support.sync_cases import up_to_date
 from tests.support.undo_cases import OTHERS
@@ -20,7 +21,7 @@ COPIES = 40
 LONG = "".join(OTHERS[1:7])
 
 
-class Sent(monitoring.CommandListener):
+class Sent(QuietListener):
     """Counts the commands by what they do to which collection, and the records that reach the target."""
 
     def __init__(self) -> None:
@@ -32,12 +33,6 @@ class Sent(monitoring.CommandListener):
         self.commands[event.command_name, str(collection).removeprefix("unique.dedup.")] += 1
         if (event.command_name, collection) == ("insert", "unique"):
             self.inserted += [document["_id"] for document in event.command["documents"]]
-
-    def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
-        pass
-
-    def failed(self, event: monitoring.CommandFailedEvent) -> None:
-        pass
 
 
 def fill(job: Job, copies: str = "exact", taken: int | None = None) -> None:

@@ -10,12 +10,10 @@ from typing import Any
 import pytest
 from bson import ObjectId
 
-from dedup_job import config
 from dedup_job.commands import restore as restore_module
 from dedup_job.commands import verify
 from dedup_job.errors import ConfigError, LeaseHeld, UsageError
 from dedup_job.mongo.id_lookup import PIECE_BYTES
-from dedup_job.pipeline.command_context import Context
 from dedup_job.records import chunked
 from dedup_job.report.undo_and_restore_results import RestoreResult
 from tests.support.job import RAW, Job
@@ -96,7 +94,7 @@ def test_what_was_restored_and_undone_agrees_with_the_ledger_at_every_step(job: 
 
 def differences(job: Job, kinds: list[str]) -> None:
     """Check what an audit of everything, and one by numbers, say."""
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         whole = verify.verify(context, None, lambda number: None)
         sample = verify.verify_sample(context, 100, lambda number: None)
     assert [one.kind for one in (*whole.differences, *sample.differences)] == kinds

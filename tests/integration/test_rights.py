@@ -24,7 +24,6 @@ from dedup_job.commands.restore import restore
 from dedup_job.commands.undo import undo
 from dedup_job.errors import NotPermitted
 from dedup_job.ledger.record_rows import Selection
-from dedup_job.pipeline.command_context import Context
 from scripts.bench.corpus import generate
 from scripts.dev.local_mongod import LocalMongod
 from tests.support.faulty_runs import install
@@ -109,7 +108,7 @@ def grant(root: MongoClient[dict[str, Any]], privileges: list[Privilege]) -> Non
 
 
 def rehearse(job: Job) -> int:
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         return dry_run(context, DryRun(), lambda plan: None).counts.read
 
 
@@ -145,7 +144,7 @@ def test_restore_works_with_the_documented_rights_and_undo_needs_one_more(
     run = guarded_job.decide("backfill").run
     dropped = guarded_job.ledger("dropped").find_one()
     assert dropped is not None
-    with Context(config.check_settings(guarded_job.tables, "test")) as context:
+    with guarded_job.context() as context:
         restore(context, [str(dropped["_id"])], "asked for")
         assert guarded_job.target.find_one({"_id": dropped["_id"]})
 
@@ -214,7 +213,7 @@ def test_finding_needs_only_to_read(
     assert kept
     read_only(guarded, monkeypatch)
 
-    with Context(config.check_settings(guarded_job.tables, "test")) as context:
+    with guarded_job.context() as context:
         ((answer,),) = find(context, iter([[dumps(kept).encode()]]))
     assert answer.as_json()["keeper"] == {"$oid": str(kept["_id"])}
 
@@ -230,7 +229,7 @@ def test_browsing_needs_only_to_read(
     rows = list(guarded_job.ledger("dropped").find())
     read_only(guarded, monkeypatch)
 
-    with Context(config.check_settings(guarded_job.tables, "test")) as context:
+    with guarded_job.context() as context:
         asked = ListingQuery(Selection(order="similarity"), {"_id": {"$exists": True}}, limit=1_000)
         listed = [one for some in list_decisions(context, asked) for one in some]
         assert len(listed) == len(rows)
@@ -268,7 +267,7 @@ def test_to_copy_indexes_needs_two_more_rights_and_begins_nothing_without_them(
     assert guarded_job.ledger("head").find_one() is None
     more = {"resource": {"db": "dst", "collection": "unique"}, "actions": ["listIndexes", "createIndex"]}
     grant(root, [*documented(), more])
-    with Context(config.check_settings(guarded_job.tables, "test")) as context:
+    with guarded_job.context() as context:
         context.indexes.check_allowed()
         assert context.indexes.copy().built == ["views_1"]
 

@@ -18,12 +18,10 @@ import numpy as np
 import pytest
 from bson import ObjectId
 
-from dedup_job import config
 from dedup_job.commands import spark_backfill
 from dedup_job.config import EngineSettings
 from dedup_job.errors import ConfigError, GuardStop, LeaseHeld, StorageFull, Unreachable
 from dedup_job.ledger.settings_fit_ledger import Consent
-from dedup_job.pipeline.command_context import Context
 from dedup_job.pipeline.guards import FIRST_RECORDS
 from dedup_job.report.run_summary import RunSummary
 from dedup_job.spark.session import Cluster, session
@@ -91,7 +89,7 @@ def on_spark(
     """Let a backfill be decided on two cores of this machine."""
     folder = str(work or job.folder / f"work-{job.database.name}")
     job.set("engine", kind="spark", master="local[2]", work=folder, partitions=partitions)
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         return spark_backfill.decide(context, observe, consent)
 
 
@@ -374,7 +372,7 @@ def test_a_killed_backfill_goes_on_from_the_last_whole_stage(
         if committed == 3:
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), Context(config.check_settings(other.tables, "test")) as context:
+    with pytest.raises(KeyboardInterrupt), other.context() as context:
         spark_backfill.decide(context, broken_off)
     other.source.insert_one({"_id": 1000, "data": "it came too late to be decided on Spark"})
     on_spark(other)
@@ -396,14 +394,14 @@ def test_a_backfill_that_goes_on_does_not_rely_on_what_was_altered_meanwhile(job
 
     work = str(job.folder / "work")
     job.set("engine", kind="spark", master="local[2]", work=work, partitions=2)
-    with pytest.raises(KeyboardInterrupt), Context(config.check_settings(job.tables, "test")) as context:
+    with pytest.raises(KeyboardInterrupt), job.context() as context:
         spark_backfill.decide(context, broken_off)
     kept = [record["_id"] for record in job.target.find().sort("_id", 1)]
     assert 0 < len(kept) < 50
     altered = kept[1]
     job.target.update_one({"_id": altered}, {"$set": {"data": "somebody wrote this over it"}})
     job.source.update_one({"_id": kept[2]}, {"$set": {"more": "what is not compared"}})
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         counts = spark_backfill.decide(context, lambda plan: None).counts
     assert counts.read == 50
     later = {row["_id"]: row["keeper"] for row in job.ledger("dropped").find({"_id": {"$gte": 50}})}

@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dedup_job import config
 from dedup_job.commands.verify import verify
 from dedup_job.errors import ConfigError, UsageError
-from dedup_job.pipeline.command_context import Context
 from tests.support.job import Job
 from tests.support.refusals import told
 
@@ -200,7 +198,7 @@ def test_a_state_file_that_cannot_be_one_is_a_usage_error(job: Job, tmp_path: Pa
     job.decide("backfill")
     for path in (tmp_path, tmp_path / "nowhere" / "state"):
         with (
-            Context(config.check_settings(job.tables, "test")) as context,
+            job.context() as context,
             pytest.raises(UsageError, match="cannot be opened as a file"),
         ):
             verify(context, path, lambda _: None)

@@ -12,11 +12,9 @@ from typing import Any
 import pytest
 from pymongo import MongoClient
 
-from dedup_job import config
 from dedup_job.commands import status
 from dedup_job.commands.backfill_and_run import decide
 from dedup_job.errors import NotPermitted, Stopped
-from dedup_job.pipeline.command_context import Context
 from dedup_job.report.status_history_doctor_text import status_text
 from scripts.dev.local_mongod import LocalMongod
 from tests.support.faulty_runs import install
@@ -26,7 +24,7 @@ from tests.support.undo_cases import OTHERS, half_undone, stopped_before_the_ins
 
 
 def status_of(job: Job) -> dict[str, Any]:
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         return status.status(context)
 
 
@@ -121,7 +119,7 @@ def test_runs_that_did_nothing_do_not_crowd_out_others(job: Job, monkeypatch: py
         row["fence"] = 100 + number
         job.ledger("runs").insert_one(row)
 
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         shown, one = status.status(context), status.status(context, 1)
 
     assert [(run["run"], run["alike"]) for run in shown["runs"]] == [
@@ -145,7 +143,7 @@ def test_runs_are_listed_in_their_order_whatever_the_clocks_of_their_machines_sa
     job.source.insert_many(texts(4, 8))
     second = job.decide("run").run
 
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         assert [run["run"] for run in status.status(context)["runs"]] == [second, first]
         assert context.ledger_reader().interrupted_runs() == []
 
@@ -161,7 +159,7 @@ def test_a_run_that_was_stopped_shows_what_it_had_decided(job: Job, monkeypatch:
         if next(plans) == 2:
             raise Stopped(signal.SIGTERM)
 
-    with pytest.raises(Stopped), Context(config.check_settings(job.tables, "test")) as context:
+    with pytest.raises(Stopped), job.context() as context:
         decide(context, "backfill", stop)
 
     run = status_of(job)["runs"][0]
@@ -185,7 +183,7 @@ def statuses_during(job: Job, mode: str, expected: int) -> list[dict[str, Any]]:
     def ask(*_: object) -> None:
         shown.append(json.loads(job.command("status", "--json").stdout))
 
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         decide(context, mode, ask, expected=expected)
     return shown
 
@@ -245,7 +243,7 @@ def test_a_backfill_with_a_filter_expects_about_the_records_that_match(job: Job)
     job.source.insert_many(records)
     job.set("source", filter='{"lang": "zh"}')
 
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         expected = status.expected_records(context, "backfill")
         assert status.expected_records(context, "run") is None
 
@@ -259,7 +257,7 @@ def test_a_resumed_backfill_expects_the_rest(job: Job) -> None:
     job.decide("backfill")
     job.source.insert_many(numbered(30, 40))
 
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         assert status.expected_records(context, "backfill") == 10
         assert status.expected_records(context, "run") == 10
         assert status.expected_records(context, "backfill", is_fresh=True) == 40

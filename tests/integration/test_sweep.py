@@ -448,12 +448,10 @@ def test_a_sweep_of_nearly_everything_is_stopped(job: Job, monkeypatch: pytest.M
     bare.set("limits", max_drop_share=0.5)
     bare.decide("backfill")
     monkeypatch.setattr("dedup_job.pipeline.guards.MIN_RECORDS_FOR_SHARE", 10)
-    from dedup_job import config
     from dedup_job.commands.sweep import guard_share
     from dedup_job.errors import GuardStop
-    from dedup_job.pipeline.command_context import Context
 
-    with Context(config.check_settings(bare.tables, "test")) as context:
+    with bare.context() as context:
         guard_share(context, 0.5, is_noted=True)
         with pytest.raises(GuardStop, match="19 of 20 decided records would leave the source"):
             guard_share(context, 0.5, is_noted=False)

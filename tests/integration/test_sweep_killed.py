@@ -9,9 +9,12 @@ from functools import partial
 from typing import Any
 
 import pytest
+from pymongo import monitoring
 
+from dedup_job.errors import LeaseHeld
 from dedup_job.ledger import move_to_archive_and_back
 from dedup_job.mongo.archive import Archive
+from tests.support.faulty_runs import install
 from tests.support.job import RAW, Job
 from tests.support.kill_in_process import (
     Mortal,
@@ -21,6 +24,7 @@ from tests.support.kill_in_process import (
     mortal,
 )
 from tests.support.made_up_records import made_up_records, number_records
+from tests.support.stopped_process import stopped
 from tests.support.sweep_cases import ARCHIVE, archived, records, restore, sweep
 from tests.support.undo_cases import undo
 
@@ -87,6 +91,35 @@ def test_a_sweep_that_is_killed_anywhere_is_finished_by_the_next(bare: Job) -> N
         sweep(bare)
         assert archived(bare) == {key: before[key] for key in due}, about
         assert records(bare) == {key: before[key] for key in before.keys() - due}, about
+
+
+@pytest.mark.parametrize("collection", ["pages", ARCHIVE])
+def test_a_command_that_wakes_before_a_removal_says_that_others_work(
+    bare: Job, monkeypatch: pytest.MonkeyPatch, collection: str
+) -> None:
+    install(monkeypatch)
+    for seconds in ("BEGIN_SECONDS", "REMOVAL_SECONDS"):
+        monkeypatch.setattr(move_to_archive_and_back, seconds, 1.0)
+    (run,) = bare.ledger("runs").distinct("_id")
+    if collection == ARCHIVE:
+        sweep(bare)
+    after = list[Any]()
+
+    def is_removal(_: int, event: monitoring.CommandStartedEvent) -> bool:
+        return bool(event.command.get("delete") == collection)
+
+    def others(_: object) -> None:
+        time.sleep(1.1)
+        undo(bare, run)
+        if collection == ARCHIVE:
+            bare.decide("backfill")
+            sweep(bare)
+        after.append((records(bare), archived(bare)))
+
+    work = partial(undo, bare, run) if collection == ARCHIVE else partial(sweep, bare)
+    with pytest.raises(LeaseHeld, match="another run took over"):
+        stopped(work, is_removal, others)
+    assert [(records(bare), archived(bare))] == after
 
 
 @pytest.mark.long

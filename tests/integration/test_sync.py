@@ -18,7 +18,7 @@ import pytest
 from bson import encode
 from pymongo import MongoClient, monitoring
 
-from dedup_job import __main__, config
+from dedup_job import __main__
 from dedup_job.commands import sync as syncing
 from dedup_job.commands import verify
 from dedup_job.commands.backfill_and_run import adopt
@@ -27,12 +27,12 @@ from dedup_job.commands.why import why
 from dedup_job.errors import LeaseHeld, NotPermitted, StateError, UsageError
 from dedup_job.mongo import connect_and_retry
 from dedup_job.mongo.comments_and_time_limits import JobClient
-from dedup_job.pipeline.command_context import Context
 from scripts.bench.corpus import generate
 from scripts.dev.local_mongod import LocalMongod
 from tests.support.faulty_runs import install
 from tests.support.job import LEDGER, RAW, Job
 from tests.support.kill_in_process import commands_of, killed
+from tests.support.quiet_listener import QuietListener
 from tests.support.stopped_process import Event, hurry_removals, sleep_past_removals, stopped
 from tests.support.sync_cases import (
     EVERY,
@@ -60,7 +60,7 @@ Make = Callable[[], Job]
 
 
 def asked(job: Job, given: str) -> dict[str, Any]:
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         return why(context, given)
 
 
@@ -84,7 +84,7 @@ def check_up_to_date(job: Job) -> None:
     source = {raw["_id"]: raw.raw for raw in pages.with_options(RAW).find()}
     assert all(raw.raw == source[raw["_id"]] for raw in job.target.with_options(RAW).find())
     assert job.differences() == {}
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         assert verify.verify_sample(context, 100, lambda number: None).agrees
     assert not any(due(job)[name] for name in ("renew",))
     head = job.ledger("head").find_one() or {}
@@ -137,7 +137,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def whole_state(job: Job) -> Any:
     """Return what a sync leaves: as `state`, and the decisions in their order, of whatever run."""
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         reader = context.ledger_reader()
         head = reader.head()
         assert head is not None
@@ -229,7 +229,7 @@ def test_what_records_say_that_have_not_changed_is_in_the_target_at_every_moment
     unchanged = {A, B, D, E, I, J}
     writes = Counter[str]()
 
-    class Watch(monitoring.CommandListener):
+    class Watch(QuietListener):
         def started(self, event: Event) -> None:
             if event.command.get(event.command_name) == "unique" and event.command_name != "find":
                 writes[event.command_name] += 1
@@ -237,9 +237,6 @@ def test_what_records_say_that_have_not_changed_is_in_the_target_at_every_moment
 
         def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
             assert unchanged <= set(in_target(overtaken).values())
-
-        def failed(self, event: monitoring.CommandFailedEvent) -> None:
-            pass
 
     monkeypatch.setattr(connect_and_retry, "JobClient", partial(JobClient, event_listeners=[Watch()]))
     up_to_date(overtaken)
@@ -372,7 +369,7 @@ def test_a_target_that_lacks_most_of_what_it_is_to_hold_is_not_touched(overtaken
 
 
 def test_records_that_change_again_meanwhile_are_decided_as_they_are_then(overtaken: Job) -> None:
-    with Context(config.check_settings(overtaken.tables, "test")) as context:
+    with overtaken.context() as context:
         found = compare_with_source(context, lambda number: None)
         overtaken.source.insert_one({"_id": 0, "text": A})  # it is back
         overtaken.source.delete_many({"_id": {"$in": [1, 8]}})  # one that was to be kept in its place is gone
@@ -406,7 +403,7 @@ def test_a_record_that_vanished_and_comes_again_is_decided_again(overtaken: Job)
 
 
 def test_a_command_that_wrote_since_the_comparison_ends_a_sync(overtaken: Job) -> None:
-    with Context(config.check_settings(overtaken.tables, "test")) as context:
+    with overtaken.context() as context:
         found = compare_with_source(context, lambda number: None)
         overtaken.decide("run")
         before = in_target(overtaken)
@@ -464,7 +461,7 @@ def test_adopted_records_stay_as_they_are_and_stand_for_their_copies(job: Job) -
     job.source.insert_many(
         [{"_id": 1, "text": A}, {"_id": 2, "text": B}, {"_id": 5, "text": A}, {"_id": 6, "text": B}]
     )
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         adopt(context, lambda plan: None)
     job.decide("backfill")
     job.source.update_one({"_id": 1}, {"$set": {"text": D}})
@@ -599,7 +596,7 @@ def test_whatever_changes_and_vanishes_each_text_has_a_record_in_the_target(job:
         assert job.differences() == {}
         assert not any(due(job)["decide_again"].values())
         assert due(job)["renew"] == due(job)["take_out"]["kept"] == 0
-        with Context(config.check_settings(job.tables, "test")) as context:
+        with job.context() as context:
             reader, head = context.ledger_reader(), context.ledger_reader().head()
             assert head is not None
             ids = [raw_id for stored in reader.plans(head) for raw_id in stored.plan.ids]

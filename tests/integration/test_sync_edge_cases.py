@@ -9,20 +9,19 @@ from random import Random
 from typing import Any
 
 import pytest
-from pymongo import MongoClient, monitoring
+from pymongo import MongoClient
 
-from dedup_job import config
 from dedup_job.commands import sync as syncing
 from dedup_job.commands.outdated_decisions import SourceComparison, compare_with_source
 from dedup_job.errors import LeaseHeld
 from dedup_job.mongo import connect_and_retry
 from dedup_job.mongo.comments_and_time_limits import JobClient
 from dedup_job.pipeline import prior_decisions_and_source_scan
-from dedup_job.pipeline.command_context import Context
 from scripts.dev.local_mongod import LocalMongod
 from tests.support.faulty_runs import install
 from tests.support.job import Job
 from tests.support.kill_in_process import commands_of, killed, killed_after_setting
+from tests.support.quiet_listener import QuietListener
 from tests.support.stopped_process import Event
 from tests.support.sync_cases import (
     A,
@@ -407,7 +406,7 @@ def test_a_run_that_was_at_work_during_the_comparison_ends_an_apply(
     job.source.update_one({"_id": 1}, {"$set": {"text": C}})
     fill(job, {5: A})
     found = list[SourceComparison]()
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         check_keepers = prior_decisions_and_source_scan.check_keepers
 
         def compare(*arguments: Any) -> None:
@@ -464,16 +463,10 @@ def test_a_source_that_is_written_to_all_the_time_is_up_to_date_once_it_rests(
     job.decide("backfill")
     chance = Random(3)
 
-    class Busy(monitoring.CommandListener):
+    class Busy(QuietListener):
         def started(self, event: Event) -> None:
             if event.command_name in ("find", "insert", "update", "delete") and chance.random() < 0.5:
                 edit(job, chance)
-
-        def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
-            pass
-
-        def failed(self, event: monitoring.CommandFailedEvent) -> None:
-            pass
 
     for _ in range(4):
         with monkeypatch.context() as patch:

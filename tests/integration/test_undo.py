@@ -284,12 +284,12 @@ def test_an_undo_that_is_killed_at_any_moment_is_ended_by_doing_it_again(
 
 
 def rehearse(job: Job) -> Counts:
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         return dry_run(context, DryRun(), lambda plan: None).counts
 
 
 def verify(job: Job) -> None:
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         verify_command.verify(context, None, lambda number: None)
 
 
@@ -352,7 +352,7 @@ def test_records_that_were_altered_or_have_vanished_from_the_source_stay_and_are
     assert [record["_id"] for record in job.target.find().sort("_id", 1)] == [0, 1, 2, 3, 5, 6]
     rows = {row["_id"]: (row["reason"], row["run"]) for row in job.ledger("left").find()}
     assert rows == {5: ("altered", run), 6: ("vanished", run)}
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         answer = why(context, "5")
     assert (answer["verdict"], answer["undone_but_left"]) == ("undecided", "altered")
 
@@ -387,7 +387,7 @@ def test_restored_records_count_as_removed_with_their_run(job: Job) -> None:
     run = job.decide("backfill").run
     assert job.command("restore", "9").returncode == 0
 
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         assert preview_undo(context, run).most_removed == 4
     undone = undo(job, run)
 
@@ -452,21 +452,21 @@ def test_others_beside_what_an_undo_left_are_foreign_all_the_same(job: Job) -> N
 def test_an_undone_backfill_leaves_the_rows_of_the_adoption_before_it(job: Job) -> None:
     job.target.insert_many([{"_id": 1}, *texts(2, 3), {"_id": 3, "text": ""}])
     job.source.insert_many([{"_id": 1}, *texts(2, 4)])
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         adopt(context, lambda plan: None)
     before = state(job)
     assert kinds(job) == []
     run = job.decide("backfill")
     assert run.counts.unchecked == {"missing": 1}
     assert kinds(job) == []
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         assert why(context, "1")["run"] == run.run
 
     undo(job, run.run)
 
     assert kinds(job) == []
     assert state(job)["exceptions"] == before["exceptions"]
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         assert why(context, "1")["reason"] == "missing"
 
 
@@ -474,7 +474,7 @@ def test_an_adoption_is_undone_like_a_run_and_takes_nothing_out_of_the_target(jo
     job.set("limits", batch_records=2)
     job.target.insert_many([*texts(1, 4), {"_id": 4}])
     job.source.insert_many([*texts(1, 2), {"_id": 9, "text": OTHERS[2]}])
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         adoption = adopt(context, lambda plan: None)
     assert adoption is not None
     run = job.decide("backfill").run
@@ -495,7 +495,7 @@ def test_an_adoption_is_undone_like_a_run_and_takes_nothing_out_of_the_target(jo
     assert "missing" not in kinds(job)
     with pytest.raises(ConfigError, match="--adopt"):
         job.decide("backfill")
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         adopt(context, lambda plan: None)
     assert job.decide("backfill").counts.exact == 1
     assert kinds(job) == []
@@ -562,7 +562,7 @@ def test_an_undo_that_lost_its_lease_removes_nothing_more(job: Job) -> None:
     def taken_over(*_: Any) -> None:
         job.ledger("head").update_one({}, {"$inc": {"fence": 1}})
 
-    with Context(config.check_settings(job.tables, "test")) as context, pytest.raises(LeaseHeld):
+    with job.context() as context, pytest.raises(LeaseHeld):
         undo_command(context, run, taken_over)
 
     assert [record["_id"] for record in job.target.find().sort("_id", 1)] == [0, 1, 2, 3]

@@ -29,7 +29,7 @@ from dedup_job.errors import ConfigError, LeaseHeld, UsageError
 from dedup_job.ledger.overrides import Override
 from dedup_job.ledger.plan_format import pack, unpack
 from dedup_job.mongo.ids import id_of, value
-from dedup_job.mongo.pages import BatchSize, Pages
+from dedup_job.mongo.pages import IDS, BatchSize, Pages, Window
 from dedup_job.pipeline.command_context import Context
 from dedup_job.records import UNIQUE, Action, Plan, Verdict
 from dedup_job.report.verify_result import VerifyResult
@@ -82,12 +82,12 @@ def decided(job: Job, prepared: Copies) -> Job:
 
 
 def verified(job: Job, state: Path | None = None) -> VerifyResult:
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         return verify.verify(context, state, lambda number: None)
 
 
 def sampled(job: Job, records: int) -> VerifyResult:
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         return verify.verify_sample(context, records, lambda number: None)
 
 
@@ -491,7 +491,7 @@ def broken_off(job: Job, state: Path, pages: int) -> int:
         if len(seen) == pages:
             raise BrokenOff
 
-    with Context(config.check_settings(job.tables, "test")) as context, suppress(BrokenOff):
+    with job.context() as context, suppress(BrokenOff):
         verify.verify(context, state, told)
     return sum(seen)
 
@@ -510,7 +510,7 @@ def test_a_verification_broken_off_anywhere_goes_on_and_says_the_same(
         if not state.exists():
             break
         again: list[int] = []
-        with Context(config.check_settings(decided.tables, "test")) as context:
+        with decided.context() as context:
             found = verify.verify(context, state, again.append)
         assert (found.differences, found.decisions) == (whole.differences, whole.decisions)
         assert first + sum(again) == records
@@ -542,7 +542,7 @@ def test_a_state_from_before_the_last_run_is_not_gone_on_with(decided: Job, tmp_
     decided.decide("run")
 
     again: list[int] = []
-    with Context(config.check_settings(decided.tables, "test")) as context:
+    with decided.context() as context:
         found = verify.verify(context, state, again.append)
 
     assert kinds(found) == {}
@@ -627,8 +627,10 @@ def test_a_scan_sees_every_id_once_from_anywhere_to_anywhere(job: Job, page: int
     assert [id_of(raw) for found in scan.records_after(None) for raw in found] == ids
     for place in range(0, len(ids), 5):
         assert [raw for found in scan.ids_after(ids[place]) for raw in found] == ids[place + 1 :]
-        assert [raw for found in scan.ids_after(None, ids[place]) for raw in found] == ids[:place]
-    assert [raw for found in scan.ids_after(ids[3], ids[9]) for raw in found] == ids[4:9]
+        before = scan.within(Window(before=ids[place]), IDS)
+        assert [raw for found in before for raw in found] == ids[:place]
+    between = scan.within(Window(after=ids[3], before=ids[9]), IDS)
+    assert [raw for found in between for raw in found] == ids[4:9]
 
 
 def test_a_scan_sees_records_that_fill_an_answer_of_the_server_alone(job: Job) -> None:

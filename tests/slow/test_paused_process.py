@@ -111,6 +111,24 @@ def test_a_run_that_wakes_when_it_was_undone_leaves_what_the_next_run_decides_al
     stopped_at_commands(make, lambda half: half.decide("run"), meanwhile, check)
 
 
+def test_a_run_that_wakes_when_all_was_undone_and_decided_again_changes_nothing(job: Job, twin: Make) -> None:
+    make = waiting(job, twin)
+    calm = make()
+    calm.decide("run")
+
+    def meanwhile(half: Job) -> None:
+        half.decide("run")
+        undo_deciding_runs(half)
+        half.decide("run")
+
+    def check(half: Job) -> None:
+        assert half.differences() == {}
+        assert half.decide("run").counts.read == 0
+        assert half.outcome() == calm.outcome()
+
+    stopped_at_commands(make, lambda half: half.decide("run"), meanwhile, check)
+
+
 def test_a_backfill_that_wakes_when_all_is_undone_leaves_records_that_nobody_takes_for_its_own(
     job: Job,
 ) -> None:

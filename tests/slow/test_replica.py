@@ -14,11 +14,9 @@ from bson import Binary
 from pymongo import MongoClient, WriteConcern
 from pymongo.read_concern import ReadConcern
 
-from dedup_job import config
 from dedup_job.commands.dry_run_report import DryRun, dry_run
 from dedup_job.errors import NotPermitted, StorageFull, Unreachable
 from dedup_job.mongo.collection_checks import OF_LEDGER
-from dedup_job.pipeline.command_context import Context
 from scripts.bench.corpus import generate
 from scripts.dev.local_replica_set import LocalReplicaSet, Member
 from tests.support.elections import elections
@@ -277,7 +275,7 @@ def test_indexes_of_records_and_rows_are_built_while_a_member_is_down(
     replica_set.secondaries()[0].stop(signal.SIGKILL)
 
     set_job.decide("run")
-    with Context(config.check_settings(set_job.tables, "test")) as context:
+    with set_job.context() as context:
         copied = context.indexes.copy()
 
     assert "keeper_1" in set_job.ledger("dropped").index_information()
@@ -350,7 +348,7 @@ def test_a_record_that_an_election_may_still_undo_is_not_read(
         pages.insert_one({"data": "在多数成员得到它之前，这条记录还不算数。"})
         assert pages.count_documents({}) == RECORDS + 1
 
-        with Context(config.check_settings(set_job.tables, "test")) as context:
+        with set_job.context() as context:
             report = dry_run(context, DryRun(), lambda plan: None)
 
         assert report.counts.read == RECORDS

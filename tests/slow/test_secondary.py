@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from pymongo import MongoClient
 
-from dedup_job import config
 from dedup_job.commands.backfill_and_run import decide
 from dedup_job.commands.dry_run_report import DryRun, dry_run
 from dedup_job.commands.status import status
@@ -137,7 +136,7 @@ def test_a_later_run_finds_what_arrived_while_a_secondary_was_read(
             fall_behind(replica_set.secondaries()[0])
             insert_the_rest(set_job)
 
-    with Context(config.check_settings(set_job.tables, "test")) as context:
+    with set_job.context() as context:
         first = decide(context, "backfill", arrive).counts.read
     assert RECORDS // 2 <= first < RECORDS
     for member in replica_set.members:
@@ -174,7 +173,7 @@ def test_a_dry_run_reads_secondaries_too(set_job: Job, monkeypatch: pytest.Monke
     recorder = Recorder()
     install(monkeypatch, recorder)
     set_job.set("source", read_preference="secondary", max_staleness_seconds=90)
-    with Context(config.check_settings(set_job.tables, "test")) as context:
+    with set_job.context() as context:
         assert dry_run(context, DryRun(), lambda plan: None).counts.read == RECORDS // 2
     preferences = [command.get("$readPreference") for name, command in recorder.commands if name == "find"]
     assert {"mode": "secondary", "maxStalenessSeconds": 90} in preferences
@@ -231,12 +230,12 @@ def test_a_run_pauses_while_a_secondary_lags(
 
     def end_pause() -> None:
         assert becomes(is_paused)
-        with Context(config.check_settings(set_job.tables, "test")) as context:
+        with set_job.context() as context:
             context.throttle.limit = 2.0
             states.append(status(context))
         replicate(late)
 
-    with Context(config.check_settings(set_job.tables, "test")) as context:
+    with set_job.context() as context:
         # Less than the settings allow, as a test must not take so long.
         context.throttle.limit = 2.0
         fall_behind(late)

@@ -7,13 +7,15 @@ from typing import Any
 
 from pymongo import monitoring
 
+from tests.support.quiet_listener import QuietListener
+
 READING = {
     "aggregate", "buildInfo", "collStats", "count", "endSessions", "find", "getMore", "hello", "killCursors",
     "listCollections", "ping", "saslContinue", "saslStart",
 }  # fmt: skip
 
 
-class Recorder(monitoring.CommandListener):
+class Recorder(QuietListener):
     """Records the commands that are sent."""
 
     def __init__(self) -> None:
@@ -21,12 +23,6 @@ class Recorder(monitoring.CommandListener):
 
     def started(self, event: monitoring.CommandStartedEvent) -> None:
         self.commands.append((event.command_name, event.command))
-
-    def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
-        pass
-
-    def failed(self, event: monitoring.CommandFailedEvent) -> None:
-        pass
 
     def writing(self) -> list[str]:
         """Return the names of the commands that may write."""

@@ -13,6 +13,7 @@ from pymongo import monitoring
 from dedup_job.mongo import connect_and_retry
 from dedup_job.mongo.comments_and_time_limits import JobClient
 from tests.support.inline_engine import without_workers
+from tests.support.quiet_listener import QuietListener
 
 Action = Callable[[monitoring.CommandStartedEvent], object]
 
@@ -31,7 +32,7 @@ def of_kind(event: monitoring.CommandStartedEvent) -> str:
     return "read" if name == "find" and collection == "pages" else str(name)
 
 
-class Moments(monitoring.CommandListener):
+class Moments(QuietListener):
     """Calls an action before the n-th command of a kind is sent; `due` has the actions still to come."""
 
     def __init__(self, due: dict[tuple[str, int], Action]) -> None:
@@ -43,12 +44,6 @@ class Moments(monitoring.CommandListener):
         self.seen[kind] = self.seen.get(kind, 0) + 1
         if action := self.due.pop((kind, self.seen[kind]), None):
             action(event)
-
-    def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
-        pass
-
-    def failed(self, event: monitoring.CommandFailedEvent) -> None:
-        pass
 
 
 def install(monkeypatch: pytest.MonkeyPatch, *listeners: Any) -> None:

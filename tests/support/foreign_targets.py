@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dedup_job import config
 from dedup_job.commands.dry_run_report import DryRun, dry_run
-from dedup_job.pipeline.command_context import Context
 from dedup_job.records import Counts
 from tests.support.job import Job
 
 
 def rehearsed(job: Job, fresh: bool = False) -> Counts:
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         return dry_run(context, DryRun(fresh=fresh), lambda plan: None).counts
 
 

@@ -31,7 +31,7 @@ from pymongo import common
 
 import dedup_job
 from dedup_job import __main__, config
-from dedup_job.index.keeper_of_each_text import KeeperRefetch, Keepers
+from dedup_job.index.keeper_of_each_text import Keepers
 from dedup_job.mongo.ids import id_of
 from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
 from dedup_job.pipeline.job import KeepFirst
@@ -157,7 +157,7 @@ def warm_up() -> None:
     raws = [encode(record) for record in generate(60)]
     with FingerprintWorkers(recipe) as engine:
         halves = [Batch([id_of(raw) for raw in half], half) for half in (raws[:30], raws[30:])]
-        keepers = Keepers(recipe, 1 << 20, KeeperRefetch(lambda ids: [], engine.fingerprint))
+        keepers = Keepers(recipe, 1 << 20)
         KeepFirst(recipe.matching, keepers, EmptyTarget()).decide_batches(
             engine.fingerprint_batches(halves), lambda plan, raws: plan, lambda plan: None
         )

@@ -14,8 +14,10 @@ from itertools import count
 
 from pymongo import monitoring
 
+from tests.support.quiet_listener import QuietListener
 
-class Halt(monitoring.CommandListener):
+
+class Halt(QuietListener):
     """Halts once."""
 
     def __init__(self, number: int) -> None:
@@ -26,12 +28,6 @@ class Halt(monitoring.CommandListener):
             sys.stdout.write("here\n")
             sys.stdout.flush()
             sys.stdin.readline()
-
-    def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
-        pass
-
-    def failed(self, event: monitoring.CommandFailedEvent) -> None:
-        pass
 
 
 if __name__ == "__main__":

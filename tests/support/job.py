@@ -100,14 +100,17 @@ class Job:
         finally:
             self.tables["limits"] = limits
 
+    def context(self) -> Context:
+        """The open connections of a command with these settings."""
+        return Context(config.check_settings(self.tables, "test"))
+
     def decide(self, mode: str) -> RunSummary:
-        settings = config.check_settings(self.tables, "test")
-        with Context(settings) as context:
+        with self.context() as context:
             return decide(context, mode, lambda plan: None)
 
     def verified(self) -> VerifyResult:
         """Return what `verify` says about everything."""
-        with Context(config.check_settings(self.tables, "test")) as context:
+        with self.context() as context:
             return verify.verify(context, None, lambda number: None)
 
     def differences(self) -> dict[str, int]:

@@ -15,10 +15,12 @@ from pathlib import Path
 
 from pymongo import monitoring
 
+from tests.support.quiet_listener import QuietListener
+
 COUNTED = {"find", "insert", "update", "delete", "findAndModify", "listCollections", "aggregate"}
 
 
-class Killer(monitoring.CommandListener):
+class Killer(QuietListener):
     """Counts commands, and kills this process at one of them as the OOM killer would."""
 
     def __init__(self, when: str, number: int) -> None:
@@ -34,9 +36,6 @@ class Killer(monitoring.CommandListener):
     def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
         if event.command_name in COUNTED:
             self.strike("after")
-
-    def failed(self, event: monitoring.CommandFailedEvent) -> None:
-        pass
 
     def strike(self, when: str) -> None:
         if (when, self.sent) == (self.when, self.number):

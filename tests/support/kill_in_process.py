@@ -18,6 +18,7 @@ from pymongo import monitoring
 from dedup_job.mongo import connect_and_retry
 from dedup_job.mongo.comments_and_time_limits import JobClient
 from tests.support.job import Job
+from tests.support.quiet_listener import QuietListener
 
 COUNTED = {"find", "insert", "update", "delete", "findAndModify", "listCollections", "aggregate"}
 COUNTED |= {"renameCollection"}
@@ -28,7 +29,7 @@ class Died(BaseException):
     """Simulates the kill; no Exception, so that no code can catch it and continue."""
 
 
-class Mortal(monitoring.CommandListener):
+class Mortal(QuietListener):
     """Counts commands, and dies after the first command that is fatal according to `is_fatal`.
 
     Its arguments are the command's number, from 1, and its event. After one command is the same as before the
@@ -54,9 +55,6 @@ class Mortal(monitoring.CommandListener):
         if event.request_id == self.last:
             self.is_dead = True
             raise Died
-
-    def failed(self, event: monitoring.CommandFailedEvent) -> None:
-        pass
 
 
 @contextmanager
@@ -115,7 +113,7 @@ def killed_after(
     _die(work, Mortal(lambda _, event: is_fatal(event)))
 
 
-class Listener(monitoring.CommandListener):
+class Listener(QuietListener):
     """Calls a function before each command that reads or writes data."""
 
     def __init__(self, act: Callable[[monitoring.CommandStartedEvent], object]) -> None:
@@ -124,12 +122,6 @@ class Listener(monitoring.CommandListener):
     def started(self, event: monitoring.CommandStartedEvent) -> None:
         if event.command_name in COUNTED and threading.current_thread().name != "lease":
             self._act(event)
-
-    def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
-        pass
-
-    def failed(self, event: monitoring.CommandFailedEvent) -> None:
-        pass
 
 
 def at_command(number: int, act: Callable[[], object], work: Callable[[], T]) -> T:

@@ -419,7 +419,7 @@ def measure(poison: Poison) -> dict[str, Any]:
         resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
         prints = worker_tasks.work([raw])
         used = resource.getrusage(resource.RUSAGE_SELF)
-        seen = prints.reasons[0] or recipe().reader.text(raw)[-len(TAIL) :]
+        seen = prints.reasons[0] or recipe().reader.texts([raw])[0][-len(TAIL) :]
         values = {
             "name": poison.name,
             "reason": prints.reasons[0],

@@ -11,6 +11,7 @@ import numpy as np
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.index import candidate_index
 from dedup_job.index.candidate_index import CandidateIndex
+from dedup_job.index.key_map_search import NO_DISTANCE
 
 SEGMENT_BITS = 16
 
@@ -65,10 +66,7 @@ def _candidates(
                 if keys[other] == keys[number] and _apart(text, texts[other]) <= matching.band_radius
             ]
             found.update(near[: bounds.found])
-    return {
-        (candidate_index._found.NO_DISTANCE if _apart(text, texts[o]) < 0 else _apart(text, texts[o]), o)
-        for o in found
-    }
+    return {(NO_DISTANCE if _apart(text, texts[o]) < 0 else _apart(text, texts[o]), o) for o in found}
 
 
 def _listed(keys: Sequence[object], number: int, bounds: Bounds) -> list[int]:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from dedup_job import config
 from dedup_job.commands.restore import restore as restore_command
 from dedup_job.commands.why import why as why_command
-from dedup_job.pipeline.command_context import Context
 from dedup_job.report.undo_and_restore_results import RestoreResult
 from tests.support.job import Job
 
@@ -16,12 +14,12 @@ TEXT = "".join(chr(Random(n).randrange(0x4E00, 0x9000)) for n in range(60))
 
 
 def restore(job: Job, *ids: str, why: str = "") -> RestoreResult:
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         return restore_command(context, ids, why)
 
 
 def why(job: Job, given: str) -> dict[str, Any]:
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         return why_command(context, given)
 
 

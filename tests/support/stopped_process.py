@@ -17,6 +17,7 @@ from dedup_job.ledger import head, leased_ledger
 from dedup_job.mongo import connect_and_retry
 from dedup_job.mongo.comments_and_time_limits import JobClient
 from tests.support.kill_in_process import COUNTED
+from tests.support.quiet_listener import QuietListener
 
 Event = monitoring.CommandStartedEvent
 # Instead of thirty. A process that is not stopped must be able to remove records in this time, on a busy
@@ -34,7 +35,7 @@ def sleep_past_removals() -> None:
     time.sleep(REMOVAL_SECONDS + 0.1)
 
 
-class Sleeper(monitoring.CommandListener):
+class Sleeper(QuietListener):
     """Stops once, before the first command that `is_time` selects, and calls a function during the stop.
 
     The arguments of `is_time` are the command's number, from 1, and its event. No thread of the process
@@ -53,12 +54,6 @@ class Sleeper(monitoring.CommandListener):
                 if not self.has_slept and self.is_time(self.sent, event):
                     self.has_slept = True
                     self.meanwhile(event)
-
-    def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
-        pass
-
-    def failed(self, event: monitoring.CommandFailedEvent) -> None:
-        pass
 
 
 def stopped(

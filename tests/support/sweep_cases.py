@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from dedup_job import config
 from dedup_job.commands.restore import restore as restore_records
 from dedup_job.commands.sweep import open_archive
 from dedup_job.commands.sweep import sweep as move_records
-from dedup_job.pipeline.command_context import Context
 from dedup_job.report.change_source_results import SweepResult
 from tests.support.job import RAW, Job
 
@@ -16,12 +14,12 @@ ARCHIVE = "pages_archive"
 
 
 def sweep(job: Job) -> SweepResult:
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         return move_records(context, open_archive(context, ARCHIVE), lambda count: None)
 
 
 def restore(job: Job, *ids: Any) -> None:
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         restore_records(context, [str(one) for one in ids], "")
 
 

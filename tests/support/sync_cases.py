@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from dedup_job import config
 from dedup_job.commands import sync as syncing
 from dedup_job.commands.outdated_decisions import compare_with_source
-from dedup_job.pipeline.command_context import Context
 from dedup_job.report.changes_and_sync_results import SyncResult
 from tests.support.job import Job
 from tests.support.restore_cases import restore
@@ -20,14 +18,14 @@ A, B, C, D, E, F, G, H, I, J = OTHERS[:10]  # noqa: E741
 
 
 def up_to_date(job: Job) -> SyncResult:
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         refused_before = syncing.finish_interrupted(context)
         found = compare_with_source(context, lambda number: None)
         return syncing.sync(context, found, lambda number: None, refused_before=refused_before)
 
 
 def due(job: Job) -> dict[str, Any]:
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         return compare_with_source(context, lambda number: None).outdated.due.as_json()
 
 

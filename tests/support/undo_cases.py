@@ -5,11 +5,9 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from dedup_job import config
 from dedup_job.commands import verify
 from dedup_job.commands import verify as verify_command
 from dedup_job.commands.undo import undo as undo_command
-from dedup_job.pipeline.command_context import Context
 from dedup_job.report.undo_and_restore_results import UndoResult
 from tests.support.job import Job
 from tests.support.kill_in_process import killed_after_setting
@@ -19,7 +17,7 @@ OTHERS = ["".join(chr(Random(50 * n + i).randrange(0x4E00, 0x9000)) for i in ran
 
 
 def undo(job: Job, run: str) -> UndoResult:
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         return undo_command(context, run, lambda plan: None)
 
 
@@ -87,7 +85,7 @@ def half_undone(job: Job) -> str:
 
 
 def kinds(job: Job) -> list[str]:
-    with Context(config.check_settings(job.tables, "test")) as context:
+    with job.context() as context:
         found = verify_command.verify(context, None, lambda number: None)
         sample = verify.verify_sample(context, 1_000, lambda number: None)
     return [one.kind for one in (*found.differences, *sample.differences)]

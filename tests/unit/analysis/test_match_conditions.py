@@ -24,7 +24,7 @@ from dedup_job.analysis.match_conditions import (
 from dedup_job.fingerprint.minhash_bands import band_keys
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.index.candidate_index import CandidateIndex
-from dedup_job.index.keeper_of_each_text import KeeperRefetch, Keepers
+from dedup_job.index.keeper_of_each_text import Keepers
 from dedup_job.native.ragged_and_growing_arrays import Ragged
 from dedup_job.pipeline.job import decide
 from dedup_job.records import Fingerprints, KeeperMatch, RawIds, Verdict, digests
@@ -35,7 +35,7 @@ from tests.support.text_pairs import LONG, OTHER, RECIPES, made, raw
 def decided(prints: Fingerprints, matching: Matching) -> Verdict:
     """Let the job decide two records by themselves; returns the verdict of the second."""
     recipe = replace(RECIPES["default"], bits=64 * prints.bits.shape[1], matching=matching)
-    keepers = Keepers(recipe, 1 << 20, KeeperRefetch(lambda ids: [], lambda raws: prints))
+    keepers = Keepers(recipe, 1 << 20)
     ids = [b"first", b"second"]
     texts = keepers.add_texts(RawIds.of(ids), prints).texts
     return decide(ids, prints, texts, matching, keepers).verdicts[1]
@@ -60,7 +60,7 @@ def test_explanations_agree_with_the_job_on_generated_pairs() -> None:
         fingerprinter = made(chosen)
         planted = list(samples(90, seed=11, mix=Mix(length=120)))
         raws = [encode(sample.record) for sample in planted]
-        prints, texts = fingerprinter(raws), chosen.reader.texts(raws)[0]
+        prints, texts = fingerprinter(raws), chosen.reader.texts(raws)
         place = {sample.record["_id"]: row for row, sample in enumerate(planted)}
         pairs = [(place[sample.of], row) for row, sample in enumerate(planted) if sample.of]
         for one, other in [*pairs, *((row, row + 1) for row in range(0, len(planted) - 1, 3))]:
@@ -156,7 +156,7 @@ def test_as_many_segments_are_shown_as_the_index_has_maps(bits: int, radius: int
 def said(texts: Sequence[str], name: str) -> dict[str, str]:
     chosen = RECIPES[name]
     raws = list(map(raw, texts))
-    cleaned = chosen.reader.texts(raws)[0]
+    cleaned = chosen.reader.texts(raws)
     return {
         rule.name: rule.what for rule in check_rules(cleaned, made(chosen)(raws), chosen.matching, (3, 40))
     }

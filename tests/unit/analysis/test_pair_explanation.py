@@ -38,7 +38,7 @@ def _made_once() -> Iterator[None]:
 
 def explained(texts: Sequence[str], chosen: Recipe) -> dict[str, Any]:
     raws = [raw(text) for text in texts]
-    cleaned = chosen.reader.texts(raws)[0]
+    cleaned = chosen.reader.texts(raws)
     first, second = (ComparedRecord(number, "source", text) for number, text in enumerate(cleaned, 1))
     prints = made(chosen)(raws)
     return {
@@ -131,7 +131,7 @@ def test_containment_tells_which_text_is_part_of_which() -> None:
     shown = explained([LONG, LONG + OTHER], RECIPES["default"])
     assert shown["containment"][0] == 1.0
     assert 0.4 < shown["containment"][1] < 0.6
-    assert shown["same_characters"] == len(RECIPES["default"].reader.texts([raw(LONG)])[0][0])
+    assert shown["same_characters"] == len(RECIPES["default"].reader.texts([raw(LONG)])[0])
 
 
 def test_the_settings_that_decided_are_shown() -> None:
@@ -172,7 +172,7 @@ def test_the_weights_fold_into_the_fingerprints_of_the_job() -> None:
     texts = [sample.record["data"] for sample in samples(30, seed=8) if sample.kind in ("original", "near")]
     for name in ("default", "classic", "few terms"):
         chosen = RECIPES[name]
-        cleaned = chosen.reader.texts([*map(raw, texts)])[0]
+        cleaned = chosen.reader.texts([*map(raw, texts)])
         prints = made(chosen)(list(map(raw, texts)))
         for row in range(len(texts) - 1):
             pair = prints.take([row, row + 1])

@@ -26,7 +26,7 @@ from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.minhash_bands import band_keys
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.index.candidate_index import FOUND, CandidateIndex
-from dedup_job.index.keeper_of_each_text import KeeperRefetch, Keepers
+from dedup_job.index.keeper_of_each_text import Keepers
 from dedup_job.native.ragged_and_growing_arrays import Ragged
 from dedup_job.pipeline import job
 from dedup_job.records import Fingerprints, RawIds
@@ -172,7 +172,7 @@ def test_what_would_be_dropped_is_what_the_job_drops(
         if one.min_similarity == level
     )
 
-    keepers = Keepers(recipe, 1 << 20, KeeperRefetch(lambda ids: [], lambda raws: prints))
+    keepers = Keepers(recipe, 1 << 20)
     ids = [b"%d" % number for number in range(len(prints))]
     texts = keepers.add_texts(RawIds.of(ids), prints).texts
     verdicts = job.decide(ids, prints, texts, recipe.matching, keepers).verdicts

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dedup_job.commands.estimate import try_sample
-from dedup_job.index.keeper_of_each_text import KeeperRefetch, Keepers
+from dedup_job.index.keeper_of_each_text import Keepers
 from dedup_job.mongo.source import Storage
 from dedup_job.pipeline.sample_source import LEAST, MOST, MOST_BYTES, CollectionSample, sample_size
 from dedup_job.records import Action, Batch, Fingerprints
@@ -36,7 +36,7 @@ class RecordingEngine:
 def test_a_trial_decides_each_record_of_its_sample_once(count: int, workers: int) -> None:
     raws = [b"%d" % number for number in range(count)]
     sample = CollectionSample(count, Batch(raws, raws), [0] * count, [])
-    keepers = Keepers(RECIPE, 1 << 20, KeeperRefetch(lambda _: [], lambda _: Fingerprints.join([])))
+    keepers = Keepers(RECIPE, 1 << 20)
     context: Any = SimpleNamespace(
         settings=SimpleNamespace(
             engine=SimpleNamespace(workers=workers), limits=SimpleNamespace(batch_records=100)

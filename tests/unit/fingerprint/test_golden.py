@@ -15,7 +15,7 @@ import pytest
 from bson import encode
 
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
-from dedup_job.index.keeper_of_each_text import KeeperRefetch, Keepers
+from dedup_job.index.keeper_of_each_text import Keepers
 from dedup_job.pipeline.job import decide_in_memory
 from dedup_job.records import Batch, Counts
 from tests.support.recipes import recipe_of
@@ -37,7 +37,7 @@ def batches(records: int) -> Iterator[Batch]:
 def test_leetcode_is_decided_as_it_always_was() -> None:
     recipe = recipe_of("data")
     fingerprint = Fingerprinter(recipe)
-    keepers = Keepers(recipe, 256 << 20, KeeperRefetch(lambda ids: [], fingerprint))
+    keepers = Keepers(recipe, 256 << 20)
     decided, counts = hashlib.sha256(), Counts()
     for batch in batches(2_000):
         prints = fingerprint(batch.raws)

@@ -13,7 +13,7 @@ from bson import encode
 
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Recipe
-from dedup_job.index.keeper_of_each_text import KeeperRefetch, Keepers
+from dedup_job.index.keeper_of_each_text import Keepers
 from dedup_job.pipeline.job import decide_in_memory
 from dedup_job.records import Batch
 from tests.support.recipes import recipe_of
@@ -82,7 +82,7 @@ def fingerprinter() -> Fingerprinter:
 
 def verdict(made: Recipe, ready: Fingerprinter, first: str, second: str) -> str:
     prints = ready([encode({"_id": n, "text": text}) for n, text in enumerate((first, second))])
-    keepers = Keepers(made, 1 << 20, KeeperRefetch(lambda ids: [], ready))
+    keepers = Keepers(made, 1 << 20)
     ids = [b"first", b"second"]
     return decide_in_memory(Batch(ids, ids), prints, made.matching, keepers).verdicts[1].reason or "unique"
 

@@ -149,10 +149,10 @@ def test_no_records_give_no_rows(fingerprinter: Fingerprinter) -> None:
 def test_every_column_says_what_it_promises(fingerprinter: Fingerprinter) -> None:
     records = [raw(CHINESE), raw(f"<p>{CHINESE}</p>", 1)]
     prints = fingerprinter(records)
-    assert (prints.digests == digests([READER.text(records[0]).encode()] * 2)).all()
+    assert (prints.digests == digests([READER.texts(records)[0].encode()] * 2)).all()
     assert (prints.hashes == digests(records)).all()
     assert (prints.bits[0] == prints.bits[1]).all()
-    expected = shingle_sets(encode_lower_case([READER.text(records[0])]), 5)
+    expected = shingle_sets(encode_lower_case([READER.texts(records)[0]]), 5)
     assert prints.shingles[1].tolist() == expected[0].tolist()
     assert prints.keys.tolist() == band_keys(expected, 9, 4).tolist() * 2
 
@@ -204,15 +204,15 @@ def test_stop_words_are_no_terms_in_whatever_case(tmp_path: Path, small_idf: Res
     path = tmp_path / "stop.txt"
     path.write_text("The\n的\n", "utf-8")
     ready = Fingerprinter(made(idf_table=small_idf, stop_words=Resource.at(path)))
-    assert ready.tokens("THE fox的the") == ["fox"]
+    assert ready.terms.names("THE fox的the") == ["fox"]
 
 
 def test_a_word_of_the_user_is_one_term_in_whatever_case(tmp_path: Path, small_idf: Resource) -> None:
     path = tmp_path / "words.txt"
     path.write_text("玄鼎浮屠\nX光透视机\n", "utf-8")
     ready = Fingerprinter(made(idf_table=small_idf, user_words=Resource.at(path)))
-    assert "玄鼎浮屠" in ready.tokens("今天玄鼎浮屠发布了")
-    assert "x光透视机" in ready.tokens("这台X光透视机很好")
+    assert "玄鼎浮屠" in ready.terms.names("今天玄鼎浮屠发布了")
+    assert "x光透视机" in ready.terms.names("这台X光透视机很好")
 
 
 @pytest.mark.parametrize("name", ["idf_table", "stop_words", "user_words"])

@@ -80,7 +80,7 @@ def test_the_timeline_cuts_the_order_of_decision_into_at_most_sixty_stretches_th
 ) -> None:
     timeline = Timeline()
     for flags in batches:
-        timeline.add([b"id"] * len(flags), np.array(flags))
+        timeline.add([encode({"_id": "a"})] * len(flags), np.array(flags))
     stretches = timeline.stretches()
     every = [flag for flags in batches for flag in flags]
     assert len(stretches) <= STRETCHES

@@ -74,7 +74,6 @@ def page_of(pairs: Sequence[ShownPair], name: str = "shop.pages") -> PageContent
         ],
         pairs=pairs,
         groups=[ShownGroup(record, 30, name, pairs[:3])],
-        show=["title"],
         group_by=name,
         places=[FieldValue(name, 30, 9, name, 1.0), FieldValue("", 3, 1, "other", 0.5)],
         sampled=[SampleSize("near duplicates", 10, 20)],

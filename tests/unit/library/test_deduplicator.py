@@ -20,7 +20,7 @@ from dedup_job import Deduplicator, Match
 from dedup_job.config import CleanSettings, MatchSettings, RecipeSettings
 from dedup_job.errors import ConfigError
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
-from dedup_job.index.keeper_of_each_text import KeeperRefetch, Keepers
+from dedup_job.index.keeper_of_each_text import Keepers
 from dedup_job.library.arguments import Keywords
 from dedup_job.library.deduplicator import BATCH
 from dedup_job.pipeline import job
@@ -54,7 +54,7 @@ def decided_by_the_job(texts: list[str], batch: int = 200, **tables: Any) -> dic
     """The matches of the job itself, by row, deciding records in batches."""
     recipe = recipe_of("data", **tables)
     fingerprint, raws = Fingerprinter(recipe), [encode({"_id": n, "data": t}) for n, t in enumerate(texts)]
-    keepers = Keepers(recipe, 1 << 30, KeeperRefetch(lambda ids: (), fingerprint))
+    keepers = Keepers(recipe, 1 << 30)
     matches = {}
     for first in range(0, len(texts), batch):
         some = raws[first : first + batch]
@@ -357,6 +357,8 @@ def test_a_setting_that_cannot_be_used_is_a_config_error() -> None:
         Deduplicator(min_similarity=1.5)
     with pytest.raises(ConfigError, match=r"nowhere\.txt: No such file"):
         Deduplicator(stop_words="/nowhere.txt")
+    with pytest.raises(ConfigError, match=r"user_words: expected the name of a file in quotes, not 5"):
+        Deduplicator(user_words=5)  # type: ignore[arg-type]
 
 
 def test_every_setting_that_decides_is_a_keyword() -> None:

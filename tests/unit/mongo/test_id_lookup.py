@@ -45,12 +45,15 @@ def test_small_records_come_in_one_piece_and_those_that_are_missing_not_at_all(l
     assert list(lookup.pieces(ids(["elsewhere"]))) == list(lookup.pieces([])) == []
 
 
-def test_a_record_that_only_the_server_takes_for_the_one_asked_for_does_not_come_for_ever(
+def test_a_record_that_only_the_server_takes_for_the_one_asked_for_is_none_and_ends_no_search(
     lookup: Lookup,
 ) -> None:
-    lookup.collection.unretried.insert_many({"_id": float(n), "body": "x" * 50} for n in range(5))
-    found = [list(piece) for piece in lookup.pieces(ids(range(5)), nbytes=1)]
-    assert found == [[raw_id] for raw_id in ids(map(float, range(5)))]
+    values = [0.0, 1.0, 2, 3.0, 4]
+    lookup.collection.unretried.insert_many({"_id": value, "body": "x" * 50} for value in values)
+    for nbytes in (1, PIECE_BYTES):
+        found = [raw_id for piece in lookup.pieces(ids(range(5)), nbytes=nbytes) for raw_id in piece]
+        assert found == ids([2, 4])
+    assert lookup.present(ids(range(5))) == ids(values)
 
 
 def test_a_record_that_is_deleted_between_two_pieces_is_left_out(lookup: Lookup) -> None:

@@ -60,7 +60,7 @@ def test_every_pair_is_as_likely_to_be_in_the_sample() -> None:
     drawn = np.zeros(10, int)
     for seed in range(400):
         evidence = Evidence(1, 0)
-        evidence._random.seed(seed)
+        evidence._near._random.seed(seed)
         drawn[int(observed(evidence, [near(b"k")] * 10).pairs()[0].duplicate)] += 1
     assert drawn.sum() == 400
     assert drawn.min() > 4

@@ -26,7 +26,7 @@ def test_ids_are_shown_as_the_command_line_takes_them(value: object, shown: str)
 
 
 def test_sizes_and_times_are_told_in_words() -> None:
-    assert [format_bytes(size) for size in (None, 512, 3 << 20, 2.5 * (1 << 30))] == [
+    assert [format_bytes(size) for size in (0, 512, 3 << 20, 2.5 * (1 << 30))] == [
         "0 bytes",
         "512 bytes",
         "3 MB",
