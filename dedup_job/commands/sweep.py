@@ -65,7 +65,7 @@ def open_archive(context: Context, name: str | None, moved: bool = False) -> Arc
             f"cannot be its archive, too; if {name} has records of it, copy them to {former.name}"
         )
     archive = former or context.archive(name)
-    context.check_archive(archive)
+    archive.check()
     archive.check_rights()
     if former is None:
         _check_other_records(context, head, archive)

@@ -287,11 +287,16 @@ def _split_copies(stored: StoredPlan, rows: Iterable[int], target: Target) -> tu
 class EarlierPlans:
     """Changes the plans, and the rows, of earlier decisions.
 
+    A run that took over may have undone these plans, and decided their records again in others.  So each
+    change names what was read before the last look at the lease.
+
     Attributes:
         collection: Returns a collection of the ledger by its name.
+        check_held: Raises LeaseHeld if another run has taken the lease.
     """
 
     collection: Callable[[str], RetryingCollection]
+    check_held: Callable[[], object]
 
     def remove_records(self, stored: StoredPlan) -> None:
         """Remove the records of a plan from earlier plans, and the rows on the earlier decisions.
@@ -299,7 +304,9 @@ class EarlierPlans:
         Only rows of those plans' runs are deleted, so rows of later runs stay.
         """
         ids = self._by_number(stored, range(len(stored.plan)))
-        self._delete_rows(stored, self._runs(ids))
+        runs = self._runs(ids)
+        self.check_held()
+        self._delete_rows(stored, runs)
         self._remove_by_number(ids)
 
     def remove_redecided(self, plans: Iterable[StoredPlan]) -> None:
@@ -371,7 +378,9 @@ class EarlierPlans:
 
     def _try_rewrite(self, number: int, change: Callable[[StoredPlan], StoredPlan]) -> None:
         """Rewrite a plan; raise Disturbed if another process has changed it since it was read."""
-        if not all([self._swap_plan(packed, change) for packed in self._find_plans(number)]):
+        found = self._find_plans(number)
+        self.check_held()
+        if not all([self._swap_plan(packed, change) for packed in found]):
             raise Disturbed
 
     def _swap_plan(self, packed: Mapping[str, Any], change: Callable[[StoredPlan], StoredPlan]) -> bool:

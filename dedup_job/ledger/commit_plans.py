@@ -311,7 +311,7 @@ class Ledger(LeasedLedger):
 
     @property
     def _earlier(self) -> EarlierPlans:
-        return EarlierPlans(self.collection)
+        return EarlierPlans(self.collection, self.check_held)
 
     def _close_plan(self, stored: StoredPlan) -> None:
         """Write the rows on an applied plan's records, and make it the last plan."""

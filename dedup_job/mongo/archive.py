@@ -54,11 +54,14 @@ class Archive:
         records: The records of the archive.
     """
 
-    def __init__(self, source: RetryingCollection, name: str, field: MarkField, pace: Pace) -> None:
+    def __init__(
+        self, source: RetryingCollection, target: RetryingCollection, name: str, field: MarkField, pace: Pace
+    ) -> None:
         """Set the collections, and the rate at which records of the source are read.
 
         Args:
             source: The source.
+            target: The target, which the archive must not be.
             name: Name of the archive.
             field: The field of the marks, which is no part of a record.
             pace: Limits the read rate.
@@ -66,13 +69,14 @@ class Archive:
         archive = RetryingCollection(source.database[name], "the archive", source.retry)
         self.name, self.full_name = name, archive.full_name
         self.records = Target(archive)
-        self._source, self._archive, self._field, self._pace = source, archive, field, pace
+        self._source, self._target, self._archive = source, target, archive
+        self._field, self._pace = field, pace
         self._stored = Lookup(source)
         self._way_back = Target(source, field.without)
 
-    def check(self, target: RetryingCollection) -> None:
+    def check(self) -> None:
         """Raise ConfigError if records cannot be moved to this archive, and back."""
-        check_archive(self._source, target, self._archive)
+        check_archive(self._source, self._target, self._archive)
 
     def check_rights(self) -> None:
         """Raise NotPermitted if the user may not move records, before anything is written."""

@@ -271,11 +271,7 @@ class Context:
 
     def archive(self, name: str) -> Archive:
         """Return a collection beside the source, as an archive for dropped records."""
-        return Archive(self._collections[0], name, self.marks.field, self._pace)
-
-    def check_archive(self, archive: Archive) -> None:
-        """Raise ConfigError if records of the source cannot be moved to this archive, and back."""
-        archive.check(self._collections[1])
+        return Archive(*self._collections, name, self.marks.field, self._pace)
 
     def archive_of(self, head: Head | None) -> Archive | None:
         """Return the archive that dropped records were moved to; None if no sweep was begun.

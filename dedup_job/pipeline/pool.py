@@ -235,11 +235,9 @@ class _Worker:
             process.start()
             # Now only the worker has this end, so its death closes the pipe.
             end.close()
-        except (OSError, EOFError) as error:
-            # Too little memory, or the fork server is gone.
-            raise WorkerLost from error
-        except TypeError as error:
-            # multiprocessing raises this while another thread restarts the fork server.
+        except (OSError, EOFError, TypeError) as error:
+            # Too little memory, or the fork server is gone; a TypeError comes from multiprocessing while
+            # another thread restarts that server.
             raise WorkerLost from error
         self._process, self._is_ready = process, False
 

@@ -161,7 +161,8 @@ class KeepBest:
         decision = self._decide_by_rank(batch.ids, prints, entered.texts, adopted)
         plan = make_plan(batch, prints, decision.verdicts)
         plan = replace(plan, displaced=[keeper.id for keeper in decision.displaced])
-        if len(batch) > 1 and (len(plan.bounds(PLAN_BYTES)) > 1 or _nbytes(plan.displaced) > PLAN_BYTES):
+        is_too_large = len(plan.bounds(PLAN_BYTES)) > 1 or sum(map(len, plan.displaced)) > PLAN_BYTES
+        if len(batch) > 1 and is_too_large:
             half = len(batch) // 2
             for some in (slice(half), slice(half, None)):
                 part = Batch(batch.ids[some], batch.raws[some])
@@ -283,7 +284,3 @@ class KeepBest:
 
 def _before(record: DroppedRecord) -> tuple[int, Verdict]:
     return record.number, Verdict(Action.DUPLICATE, record.reason)
-
-
-def _nbytes(ids: Sequence[bytes]) -> int:
-    return sum(map(len, ids))

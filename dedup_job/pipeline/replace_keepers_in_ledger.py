@@ -100,7 +100,7 @@ class LedgerDecisions:
 
     def replace(self, leaving: Sequence[LeavingRecord]) -> Plan:
         """Commit that kept records leave the target; return the plan as applied."""
-        plan = Plan.join([part for part in self._earlier_rows(leaving)])
+        plan = Plan.join(list(self._earlier_rows(leaving)))
         numbers = np.array([record.number for record in leaving], np.uint32)
         hashes = plan.hashes if self.target.holds_copies else np.zeros_like(plan.hashes)
         before = Before(numbers, hashes, Counts(unique=len(plan)))

@@ -211,7 +211,9 @@ def test_a_plan_that_another_process_keeps_changing_is_written_again_after_pause
         connect_and_retry.log, "warning", lambda *_, extra: pauses.append(extra["fields"]["fault"])
     )
     retry = RetryPolicy(1.0)
-    earlier = EarlierPlans(lambda name: RetryingCollection(job.ledger(name), "the ledger", retry))
+    earlier = EarlierPlans(
+        lambda name: RetryingCollection(job.ledger(name), "the ledger", retry), lambda: None
+    )
 
     with pytest.raises(Unreachable, match="another process kept changing it"):
         earlier._rewrite(0, lambda stored: stored)

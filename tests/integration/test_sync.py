@@ -218,6 +218,31 @@ def test_a_sync_that_wakes_when_another_has_ended_it_changes_nothing(
         assert half.differences() == {}
 
 
+@pytest.mark.longest
+def test_a_sync_that_wakes_when_all_was_undone_and_decided_again_changes_nothing(
+    overtaken: Job, twin: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hurry_removals(monkeypatch)
+    in_time = ("unique", "unique.dedup.dropped", "unique.dedup.exceptions")
+
+    def meanwhile(half: Job, states: list[Any], event: Event) -> None:
+        up_to_date(half)
+        for row in half.ledger("runs").find().sort("fence", -1):
+            with suppress(UsageError):  # It decided nothing, or is undone.
+                undo(half, row["_id"])
+        half.decide("backfill")
+        states.append(whole_state(half))
+        if event.command_name in ("delete", "update") and event.command[event.command_name] in in_time:
+            sleep_past_removals()
+
+    for number in range(1, commands_of(lambda: up_to_date(twin())) + 1, EVERY):
+        half, states = twin(), list[Any]()
+        with suppress(LeaseHeld):
+            stopped(partial(up_to_date, half), partial(_is, number), partial(meanwhile, half, states))
+        assert half.differences() == {}, f"stopped before command {number}"
+        assert [whole_state(half)] == states
+
+
 def _is(number: int, sent: int, _: Event) -> bool:
     return sent == number
 
