@@ -49,7 +49,9 @@ def start_thread(work: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -
     try:
         _thread.start_new_thread(run, ())
     except RuntimeError as error:
-        raise StorageFull(f"the system refuses to start a thread: {NO_MEMORY}") from error
+        raise StorageFull(
+            f"the system refuses to start a thread: there are too many processes (ulimit -u), or {NO_MEMORY}"
+        ) from error
     if not begun.wait(BEGIN_SECONDS):
         raise StorageFull(f"a thread did not start within {BEGIN_SECONDS:g} seconds: {NO_MEMORY}")
 

@@ -249,4 +249,4 @@ class LeasedLedger(LedgerReader):
     @property
     def rows(self) -> RowWriter:
         """Writes rows on single records."""
-        return RowWriter(self.collection, lambda: self.deadline(self.current_head.pending))
+        return RowWriter(self.collection, self.check_held, lambda: self.deadline(self.current_head.pending))

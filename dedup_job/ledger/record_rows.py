@@ -150,11 +150,13 @@ class RowWriter:
 
     Attributes:
         collection: Returns a collection of the ledger by its name.
+        check_held: Raises LeaseHeld if another run has taken the lease.
         deadline: Renews the lease, and returns the server time until which it covers changes; raises
             LeaseHeld if another run has taken it.
     """
 
     collection: Callable[[str], RetryingCollection]
+    check_held: Callable[[], object]
     deadline: Callable[[], datetime]
 
     def write_plan(self, stored: StoredPlan, left: IdSet) -> None:
@@ -185,7 +187,7 @@ class RowWriter:
         """Insert raw rows, or replace rows with the same keys.
 
         Raises:
-            LeaseHeld: If rows must be replaced, and another run has taken the lease: they may be its rows.
+            LeaseHeld: If another run has taken the lease: it may have decided the records otherwise.
         """
         collection = self.collection(name)
         is_written = not rows
@@ -194,6 +196,8 @@ class RowWriter:
 
     def _put_once(self, collection: Collection[Any], rows: Sequence[bytes]) -> bool:
         """Insert or replace rows; return whether all are written, and none came too late or vanished."""
+        # Right before, as an insert itself cannot ask who has the lease.
+        self.check_held()
         try:
             collection.insert_many(map(RawBSONDocument, rows), ordered=False)
         except BulkWriteError as error:
