@@ -88,8 +88,7 @@ def check_target(source: RetryingCollection, target: RetryingCollection) -> None
         return
     if about_source["info"]["uuid"] == about_target["info"].get("uuid"):
         raise ConfigError(f"[target]: {target.full_name} is the source itself; choose another collection")
-    kind = "capped collection" if about_target["options"].get("capped") else about_target["type"]
-    if kind != "collection":
+    if (kind := _kind(about_target)) != "collection":
         raise ConfigError(
             f"[target] collection: {target.full_name} is a {kind}, which does not keep every record; "
             "choose a collection of its own"
@@ -168,12 +167,17 @@ def check_archive(
             raise ConfigError(f"{name} is the {what} itself; choose another collection")
     if about is not None and (kind := _kind(about)) != "collection":
         raise ConfigError(f"{name} is a {kind}, which does not keep records as they are; choose another")
+    about_source = _describe(source)
+    if about_source is not None and (kind := _kind(about_source)) != "collection":
+        raise ConfigError(
+            f"{name}: the source is a {kind}, into which no record could be brought back without loss"
+        )
     if about is not None and (index := expiring_index(archive)):
         raise ConfigError(
             f"{name} has the index {index}, by which the server deletes records after a time, so that swept "
             "records could not be restored; drop the index, or choose another collection"
         )
-    for what, described in (("source", _describe(source)), ("archive", about)):
+    for what, described in (("source", about_source), ("archive", about)):
         if described and _collation(described):
             raise ConfigError(
                 f"{name}: the {what} has a default collation, under which the server takes different texts "

@@ -226,6 +226,14 @@ def test_collections_that_cannot_be_an_archive_are_refused_by_name(decided: Job)
         assert "is the target itself" in refused(decided, "unique")
 
 
+def test_a_capped_source_is_refused_since_a_record_that_comes_back_would_push_another_out(job: Job) -> None:
+    job.database.create_collection("pages", capped=True, size=1 << 20)
+    fill(job)
+    bare = job.without_copies()
+    bare.decide("backfill")
+    assert "the source is a capped collection" in refused(bare, ARCHIVE)
+
+
 @pytest.mark.parametrize("name", ["", ".a", "a..b", "a$b", "system.a", "other.dedup.dropped", "a" * 300])
 def test_a_name_that_no_archive_can_have_is_refused_first(decided: Job, name: str) -> None:
     before = decided.hash()
