@@ -11,7 +11,7 @@ from bson import decode_iter
 
 from dedup_job.audit.audit_database import AuditDatabase
 from dedup_job.audit.independent_plan_reader import AuditedPlan, DamagedPlan, read_plan_document
-from dedup_job.errors import LeaseHeld, StateError
+from dedup_job.errors import LeaseHeld
 from dedup_job.ledger.head import Head, Holder
 from dedup_job.ledger.overrides import Override
 from dedup_job.ledger.plan_format import PlanId
@@ -69,11 +69,11 @@ class AuditReader(LedgerReader):
 
         Raises:
             DamagedPlan: If its checksum or columns are inconsistent.
-            StateError: If the plan was removed since the audit began.
+            LeaseHeld: If the plan was removed since the audit began.
         """
         packed = self.collection("plans").find_one({"_id": plan_id.key})
         if packed is None:
-            raise StateError(f"plan {plan_id.number} left the ledger meanwhile; verify again")
+            raise LeaseHeld(f"another command has removed plan {plan_id.number} meanwhile; verify again")
         return read_plan_document(packed)
 
     def rows(self, name: str) -> Pages:

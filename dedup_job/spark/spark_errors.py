@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from dedup_job import errors
-from dedup_job.errors import DedupError, StorageFull
+from dedup_job.errors import ConfigError, DedupError, StorageFull
 
 # An error of ours that was raised on an executor, as it appears in the text of Spark's error.
 OURS = re.compile(r"dedup_job\.errors\.(\w+): (.*)")
@@ -18,6 +18,8 @@ DAMAGED = re.compile(
 )
 # The innermost exception if a file cannot be read, written or loaded.
 NO_ACCESS = re.compile(r"java\.io\.|java\.nio\.file\.|java\.lang\.UnsatisfiedLinkError")
+# The innermost exception if the value of a setting is of no use, such as 0 partitions.
+REFUSED_VALUE = "org.apache.spark.SparkIllegalArgumentException"
 # What Spark says of a folder that is gone.
 GONE = "PATH_NOT_FOUND"
 PYTHON_ENDED = re.compile(r"Python worker exited unexpectedly")
@@ -40,6 +42,7 @@ def named_errors(stage: str, folder: str) -> Iterator[None]:
         folder: The work folder, for the message.
 
     Raises:
+        ConfigError: If Spark refuses the value of a setting.
         StorageFull: If Spark ran out of memory or disk space, a file is damaged or cannot be read or written,
             or this process was paused.
         DedupError: For other failures; an error of this package that was raised on an executor is raised
@@ -76,6 +79,11 @@ def named_errors(stage: str, folder: str) -> Iterator[None]:
                 "memory is short; run again, if it happens again with fewer cores or more memory"
             ) from None
         name = class_of(error)
+        if name == REFUSED_VALUE:
+            raise ConfigError(
+                f"stage {stage}: Spark refuses the value of a setting; its own log says which, correct "
+                "[engine.conf]"
+            ) from None
         if NO_ACCESS.match(name) or GONE in text:
             raise StorageFull(
                 f"stage {stage}: Spark cannot read or write a file ({name}); is {folder} still there, can it "

@@ -210,6 +210,24 @@ def test_a_restore_that_wakes_when_its_run_was_undone_and_done_again_agrees_with
     stopped_at_commands(twin, lambda half: restore(half, "2", "3"), meanwhile, check)
 
 
+def test_a_restore_that_wakes_when_its_records_were_edited_and_decided_again_leaves_them_so(job: Job) -> None:
+    run = with_two_copies(job)
+
+    def inserts(_: int, event: Event) -> bool:
+        return bool(event.command.get("insert") == "unique")
+
+    def decided_again(_: Event) -> None:
+        undo(job, run)
+        job.source.update_many({"_id": {"$in": [2, 3]}}, {"$set": {"text": OTHERS[0]}})
+        job.decide("run")
+        assert job.differences() == {}
+
+    with pytest.raises(LeaseHeld):
+        stopped(lambda: restore(job, "2", "3"), inserts, decided_again)
+
+    assert job.differences() == {}
+
+
 def test_an_undo_that_wakes_when_its_plans_are_gone_says_who_took_them(job: Job, twin: Make) -> None:
     _, run = odd_run(job)
     half = twin()

@@ -143,6 +143,13 @@ def test_pyspark_keeps_the_java_exception_of_its_own() -> None:
     )
 
 
+def test_a_value_that_spark_refuses_is_an_error_of_the_settings() -> None:
+    refused = Thrown("org.apache.spark.SparkIllegalArgumentException", "The value must be positive")
+    told = r"^stage records: .* correct \[engine.conf\]"
+    with pytest.raises(ConfigError, match=told), named_errors("records", "/folder"):
+        raise captured(refused)
+
+
 TRACEBACK = 'Traceback (most recent call last):\n  File "x.py", line 1, in f\n    f()\n'
 
 
