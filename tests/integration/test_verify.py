@@ -21,6 +21,7 @@ from pymongo import MongoClient
 
 from dedup_job import config
 from dedup_job.audit.audit_checks import HEAD_CHECKS, LEDGER, NUMBERS, RECORDS
+from dedup_job.audit.audit_context import AuditReader
 from dedup_job.audit.audit_database import AuditDatabase
 from dedup_job.audit.reread_checks import SIMILARITIES
 from dedup_job.cli import commands
@@ -28,6 +29,7 @@ from dedup_job.commands import verify
 from dedup_job.errors import ConfigError, LeaseHeld, UsageError
 from dedup_job.ledger.overrides import Override
 from dedup_job.ledger.plan_format import pack, unpack
+from dedup_job.mongo.connect_and_retry import RetryPolicy
 from dedup_job.mongo.ids import id_of, value
 from dedup_job.mongo.pages import IDS, BatchSize, Pages, Window
 from dedup_job.pipeline.command_context import Context
@@ -631,6 +633,19 @@ def test_a_scan_sees_every_id_once_from_anywhere_to_anywhere(job: Job, page: int
         assert [raw for found in before for raw in found] == ids[:place]
     between = scan.within(Window(after=ids[3], before=ids[9]), IDS)
     assert [raw for found in between for raw in found] == ids[4:9]
+
+
+def test_a_plan_that_an_undo_removes_meanwhile_is_the_work_of_another_command(job: Job) -> None:
+    job.source.insert_one({"_id": 1, "text": "x"})
+    job.decide("backfill")
+    reader = AuditReader(job.database, "unique", RetryPolicy())
+    head = reader.head()
+    assert head is not None
+    (plan_id,) = reader.chain(head)
+    assert plan_id is not None
+    job.ledger("plans").delete_many({})
+    with pytest.raises(LeaseHeld, match="another command has removed plan 0 meanwhile; verify again"):
+        reader.audited_plan(plan_id)
 
 
 def test_a_scan_sees_records_that_fill_an_answer_of_the_server_alone(job: Job) -> None:
