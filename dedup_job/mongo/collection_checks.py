@@ -88,7 +88,9 @@ def check_target(source: RetryingCollection, target: RetryingCollection) -> None
         return
     if about_source["info"]["uuid"] == about_target["info"].get("uuid"):
         raise ConfigError(f"[target]: {target.full_name} is the source itself; choose another collection")
-    if (kind := _kind(about_target)) != "collection":
+    # A clustered target keeps every record.
+    kind = "capped collection" if about_target["options"].get("capped") else about_target["type"]
+    if kind != "collection":
         raise ConfigError(
             f"[target] collection: {target.full_name} is a {kind}, which does not keep every record; "
             "choose a collection of its own"
