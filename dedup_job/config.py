@@ -516,13 +516,19 @@ def keys_of(section: type[BaseModel]) -> dict[str, FieldInfo]:
     return {info.alias or name: info for name, info in section.model_fields.items()}
 
 
+def _fields_of(section: str) -> dict[str, FieldInfo]:
+    """Return the settings of a section, by name; none of an unknown or repeated section."""
+    info = Settings.model_fields.get(section)
+    model = info.annotation if info else None
+    return keys_of(model) if isinstance(model, type) and issubclass(model, BaseModel) else {}
+
+
 def _settings_from_environment() -> list[SettingOverride]:
     """Return the settings that an environment variable gives, such as DEDUP_MATCH_RADIUS."""
     return [
         SettingOverride(section, key, _parse_value(os.environ[variable], section, key), variable)
-        for section, field in Settings.model_fields.items()
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
-        for key in keys_of(field.annotation)
+        for section in Settings.model_fields
+        for key in _fields_of(section)
         if (variable := f"DEDUP_{section}_{key}".upper()) in os.environ
     ]
 
@@ -574,11 +580,9 @@ def _parse_value(text: str, section: str, key: str) -> Any:
 
 def _is_text(section: str, key: str) -> bool:
     """Return whether the value of a setting is a text or the name of a file."""
-    info = Settings.model_fields.get(section)
-    model = info.annotation if info else None
-    if not (isinstance(model, type) and issubclass(model, BaseModel)) or key not in keys_of(model):
+    if (field := _fields_of(section).get(key)) is None:
         return False
-    annotation = keys_of(model)[key].annotation
+    annotation = field.annotation
     parts = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
     # `__origin__` of `Annotated[Path, ...]`, as `File` is, is the path.
     return not {str, Path}.isdisjoint(getattr(part, "__origin__", part) for part in parts)

@@ -21,7 +21,7 @@ from dedup_job.mongo.archive import Archive
 from dedup_job.mongo.ids import SHOWABLE, extended, id_of, readings, selector, with_equals
 from dedup_job.mongo.mark_field import Marks
 from dedup_job.mongo.source import Source
-from dedup_job.mongo.target import Target, in_time
+from dedup_job.mongo.target import Target
 from dedup_job.pasteable_command import command_line
 from dedup_job.pipeline.command_context import Context, read_head, undo_origin
 from dedup_job.records import VANISHED, chunked, digest
@@ -307,10 +307,7 @@ def restore_records(
     if ledger.current_head.mark is not None:
         marks.clear([each.id for each in done])
     if stay:
-        # This raises if another run has taken the lease: it may have decided these records otherwise.
-        is_in_time = in_time(ledger.deadline())
-        rows = selector([id_of(each.row) for each in stay])
-        ledger.collection("overrides").delete_many({"$and": [rows, is_in_time]})
+        ledger.rows.delete("overrides", selector([id_of(each.row) for each in stay]))
     if done:
         ledger.collection("dropped").delete_many(selector([id_of(each.row) for each in done]))
     # A record that was restored before has no row in `dropped`.

@@ -180,8 +180,15 @@ class RowWriter:
         # By plan, as the earlier decision may be of the same run.
         earlier = {"plan": {"$lt": stored.id.number}}
         for keys in portions(row_keys(stored.plan.ids)):
-            outdated = {"$and": [selector(keys), earlier, in_time(self.deadline())]}
-            self.collection("dropped").delete_many(outdated)
+            self.delete("dropped", {"$and": [selector(keys), earlier]})
+
+    def delete(self, name: str, condition: Mapping[str, Any]) -> None:
+        """Delete the rows that meet a condition, within the lease.
+
+        Raises:
+            LeaseHeld: If another run has taken the lease: it may have decided the records otherwise.
+        """
+        self.collection(name).delete_many({"$and": [condition, in_time(self.deadline())]})
 
     def put(self, name: str, rows: Sequence[bytes]) -> None:
         """Insert raw rows, or replace rows with the same keys.

@@ -59,8 +59,8 @@ def is_removal(event: Event) -> bool:
     return bool(event.command.get("delete") == "unique")
 
 
-def waiting(job: Job, twin: Make) -> Make:
-    """Return what makes jobs with records of every verdict that a nightly run is to decide."""
+def waiting(job: Job, twin: Make) -> tuple[Make, Job]:
+    """Return what makes jobs with records of every verdict for a nightly run, and one that has run."""
     undo(job, odd_run(job)[1])
 
     def make() -> Job:
@@ -68,13 +68,13 @@ def waiting(job: Job, twin: Make) -> Make:
         made.database.command("collMod", "unique", validator={"bad": {"$exists": False}})
         return made
 
-    return make
+    calm = make()
+    calm.decide("run")
+    return make, calm
 
 
 def test_a_run_that_wakes_when_another_has_decided_changes_nothing(job: Job, twin: Make) -> None:
-    make = waiting(job, twin)
-    calm = make()
-    calm.decide("run")
+    make, calm = waiting(job, twin)
 
     def check(half: Job) -> None:
         assert half.decide("run").counts.read == 0
@@ -95,9 +95,7 @@ def undo_deciding_runs(job: Job) -> None:
 def test_a_run_that_wakes_when_it_was_undone_leaves_what_the_next_run_decides_alike(
     job: Job, twin: Make
 ) -> None:
-    make = waiting(job, twin)
-    calm = make()
-    calm.decide("run")
+    make, calm = waiting(job, twin)
 
     def meanwhile(half: Job) -> None:
         half.decide("run")
@@ -112,9 +110,7 @@ def test_a_run_that_wakes_when_it_was_undone_leaves_what_the_next_run_decides_al
 
 
 def test_a_run_that_wakes_when_all_was_undone_and_decided_again_changes_nothing(job: Job, twin: Make) -> None:
-    make = waiting(job, twin)
-    calm = make()
-    calm.decide("run")
+    make, calm = waiting(job, twin)
 
     def meanwhile(half: Job) -> None:
         half.decide("run")
