@@ -43,9 +43,10 @@ def check_source(source: RetryingCollection, section: str = "[source]") -> None:
         )
     kind = "clustered collection" if "clusteredIndex" in about["options"] else about["type"]
     if kind != "collection":
+        advice = "name the collection behind it, or copy" if kind == "view" else "copy"
         raise ConfigError(
             f"{section} collection: {source.full_name} is a {kind}, which has no _id index; "
-            "name the collection behind it, or copy its records into one"
+            f"{advice} its records into an ordinary collection"
         )
     if not about.get("idIndex"):
         raise ConfigError(
