@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from dedup_job.errors import ConfigError
+from dedup_job.ledger.commit_plans import Ledger
 from dedup_job.ledger.head import Head, MarkProgress
 from dedup_job.ledger.plan_format import StoredPlan
 from dedup_job.ledger.reader import LedgerReader
@@ -54,11 +55,11 @@ def mark(context: Context, advance: Advance, only_new: bool = False) -> MarkResu
         # The next records are read while these are marked.
         for found in prefetch(look_up(context.marks, plans_from(ledger, head, progress.upto), restored)):
             if isinstance(found, MarkComparison):
-                write_marks(found, context.marks, result)
+                write_marks(found, context.marks, ledger, result)
                 continue
             # Where there is no mark, looking for one in each record would take half of the time.
             if may_have_marks or head.mark is not None:
-                result.cleared += context.marks.clear(found.others)
+                result.cleared += context.marks.clear(found.others, ledger.deadline_by)
             advance(found.decisions)
             # This raises if another run has taken the lease.
             ledger.swap({"pending": None}, {"mark": replace(progress, upto=found.upto).key})
@@ -101,9 +102,8 @@ def clear_marks(context: Context, advance: Advance) -> MarkResult:
         if head.mark is not None:
             ledger.swap({"pending": None}, {"mark": MarkProgress(head.mark.field).key})
         for ids in context.marks.marked_ids():
-            result.cleared += context.marks.clear(ids)
+            result.cleared += context.marks.clear(ids, ledger.deadline_by)
             advance(len(ids))
-            ledger.check_held()
         ledger.swap({"pending": None}, {"mark": None})
         result.seconds = time.monotonic() - started
         ledger.close({**result.as_json(), "exit_code": 0})
@@ -219,11 +219,11 @@ def look_up(
         yield due
 
 
-def write_marks(found: MarkComparison, marks: Marks, result: MarkResult) -> None:
+def write_marks(found: MarkComparison, marks: Marks, ledger: Ledger, result: MarkResult) -> None:
     """Mark records, take outdated marks away, and count both."""
-    missed = marks.write(found)
+    missed = marks.write(found, ledger.deadline_by)
     unmarked = _unmarked(found)
-    result.cleared += marks.clear(unmarked)
+    result.cleared += marks.clear(unmarked, ledger.deadline_by)
     result.add(len(found.due) - len(missed), found.already, unmarked | missed)
 
 

@@ -305,11 +305,11 @@ def restore_records(
     done = [each for each in records if each.id not in refused]
     stay = [each for each in records if each.id in refused]
     if ledger.current_head.mark is not None:
-        marks.clear([each.id for each in done])
+        marks.clear([each.id for each in done], ledger.deadline_by)
     if stay:
         ledger.rows.delete("overrides", selector([id_of(each.row) for each in stay]))
     if done:
-        ledger.collection("dropped").delete_many(selector([id_of(each.row) for each in done]))
+        ledger.rows.delete("dropped", selector([id_of(each.row) for each in done]))
     # A record that was restored before has no row in `dropped`.
     ledger.rows.put("dropped", [each.row for each in stay])
     return refused

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -235,11 +235,29 @@ class LeasedLedger(LedgerReader):
             LeaseHeld: If another run has taken the lease.
         """
         self.wait_for_secondaries()
-        same = {"pending": pending.key if pending else None}
-        self.swap(same, same)
+        self._renew(pending)
         assert self.current_head.lease is not None
         until: datetime = self.current_head.lease["until"]
         return until - timedelta(seconds=MARGIN)
+
+    def deadline_by(self, clock: Callable[[], datetime]) -> datetime:
+        """Renew the lease, and return the time of another server until which it surely covers writes.
+
+        Args:
+            clock: Returns the present time of that server.
+
+        Raises:
+            LeaseHeld: If another run has taken the lease.
+        """
+        self.wait_for_secondaries()
+        before = clock() + timedelta(seconds=SECONDS - MARGIN)
+        # Taken before the lease is renewed, so that the lease lasts longer.
+        self._renew(self.current_head.pending)
+        return before
+
+    def _renew(self, pending: PlanId | None) -> None:
+        same = {"pending": pending.key if pending else None}
+        self.swap(same, same)
 
     @property
     def run_row(self) -> RunRow:

@@ -30,8 +30,8 @@ from dedup_job.mongo.ids import (
     portions,
     selector,
 )
-from dedup_job.mongo.retrying_collection import RetryingCollection
-from dedup_job.mongo.target import in_time, record_errors
+from dedup_job.mongo.retrying_collection import RetryingCollection, in_time
+from dedup_job.mongo.target import record_errors
 from dedup_job.records import ADOPT, RAW, REPLACE, Action
 
 # Offset of the first element of an id that is a document.
@@ -172,8 +172,7 @@ class RowWriter:
         self._write("dropped", stored, (Action.DUPLICATE,), dropped_row)
         self._write("exceptions", stored, (Action.UNCHECKED, Action.REFUSED), exception_row)
         if some := left.among(stored.plan.ids):
-            decided = {"$set": {"decided": stored.run}}
-            self.collection("left").update_many(selector(row_keys(some)), decided)
+            self.update("left", selector(row_keys(some)), {"$set": {"decided": stored.run}})
 
     def delete_earlier(self, stored: StoredPlan) -> None:
         """Delete the rows of earlier plans on records that this plan has decided again."""
@@ -188,7 +187,16 @@ class RowWriter:
         Raises:
             LeaseHeld: If another run has taken the lease: it may have decided the records otherwise.
         """
-        self.collection(name).delete_many({"$and": [condition, in_time(self.deadline())]})
+        self.collection(name).write_in_time(
+            self.deadline, lambda rows, is_in_time: rows.delete_many({"$and": [condition, is_in_time]})
+        )
+
+    def update(self, name: str, condition: Mapping[str, Any], change: Mapping[str, Any]) -> None:
+        """Change the rows that meet a condition, within the lease; raises as `delete` does."""
+        self.collection(name).write_in_time(
+            self.deadline,
+            lambda rows, is_in_time: rows.update_many({"$and": [condition, is_in_time]}, change),
+        )
 
     def put(self, name: str, rows: Sequence[bytes]) -> None:
         """Insert raw rows, or replace rows with the same keys.
@@ -231,9 +239,8 @@ class RowWriter:
             about = {stored.plan.ids[row] for row in rows}
             is_adopted = stored.mode == ADOPT
             others = [row_key(raw_id, is_adopted) for raw_id in stored.plan.ids if raw_id not in about]
-            # Only rows of this run: a deletion that arrives late must not delete a later run's row.
-            own = {"$and": [selector(others), {"run": stored.run}]}
-            self.collection(name).delete_many(own)
+            # Rows of earlier decisions are deleted with their plans.
+            self.delete(name, {"$and": [selector(others), {"run": stored.run}]})
 
 
 DUPLICATE, RESTORED = "duplicate", "restored"

@@ -212,7 +212,8 @@ class UndoRun:
         """
         ledger, ids, run = self.ledger, stored.plan.ids, stored.run
         if ledger.current_head.mark is not None:
-            self.marks.clear(ids[row] for row in stored.plan.rows(Action.DUPLICATE))
+            dropped = (ids[row] for row in stored.plan.rows(Action.DUPLICATE))
+            self.marks.clear(dropped, ledger.deadline_by)
         self._delete_rows(stored)
         if stored.mode in OUTSIDE_SOURCE:
             return {}, 0
@@ -229,8 +230,7 @@ class UndoRun:
         self._release_left(ids, run, hashes.keys() - left.keys())
         ledger.rows.put("left", rows)
         if overrides:
-            unchecked = {"$set": {"action": PASS}}
-            ledger.collection("overrides").update_many(selector(row_keys(overrides)), unchecked)
+            ledger.rows.update("overrides", selector(row_keys(overrides)), {"$set": {"action": PASS}})
         return left, count_restored(stored.plan, overrides)
 
     def _delete_rows(self, stored: StoredPlan) -> None:
@@ -249,13 +249,12 @@ class UndoRun:
             run: The run.
             gone: Records that are no longer in the target, so nothing is left of them.
         """
-        rows = self.ledger.collection("left")
+        rows = self.ledger.rows
         if known := self.ledger.left_ids.among(ids):
-            rows.update_many(
-                {"$and": [selector(row_keys(known)), {"decided": run}]}, {"$unset": {"decided": ""}}
-            )
+            decided = {"$and": [selector(row_keys(known)), {"decided": run}]}
+            rows.update("left", decided, {"$unset": {"decided": ""}})
         if known.intersection(gone):
-            rows.delete_many(selector(row_keys(known.intersection(gone))))
+            rows.delete("left", selector(row_keys(known.intersection(gone))))
 
     def _remove(self, hashes: Mapping[bytes, bytes]) -> dict[bytes, str]:
         """Remove the records with these hashes from the target; return the records that stay, and why."""

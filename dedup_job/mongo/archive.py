@@ -21,10 +21,10 @@ from dedup_job.mongo.ids import selector
 from dedup_job.mongo.mark_field import MarkField
 from dedup_job.mongo.pages import Pages, Window
 from dedup_job.mongo.read_rate_limit import Pace
-from dedup_job.mongo.retrying_collection import RetryingCollection
+from dedup_job.mongo.retrying_collection import RetryingCollection, in_time
 from dedup_job.mongo.server import Rights
 from dedup_job.mongo.source import Source
-from dedup_job.mongo.target import REMOVAL_SECONDS, Target, in_time, record_errors
+from dedup_job.mongo.target import REMOVAL_SECONDS, Target, record_errors
 from dedup_job.mongo.unchanged_filters import filters_by_command, is_comparable
 from dedup_job.pasteable_command import command_line
 

@@ -6,13 +6,15 @@ read, its mark is left out, so a marked collection decides and compares as an un
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from datetime import datetime
+from functools import cached_property, partial
+from typing import Any, TypeAlias
 
 from bson import encode
 from pymongo import UpdateMany
+from pymongo.collection import Collection
 from pymongo.errors import BulkWriteError
 
 from dedup_job.mongo.id_lookup import Lookup
@@ -43,6 +45,9 @@ from dedup_job.records import KeeperMatch, digest
 CHANGED = "changed"
 NAMES = ("keeper", "similarity", "reason", "run")
 ENDED_NAMES = [name.encode() + b"\0" for name in NAMES]
+
+# `LeasedLedger.deadline_by`: a command that was paused must not change marks when others work.
+DeadlineBy: TypeAlias = Callable[[Callable[[], datetime]], datetime]
 
 
 def make_mark(match: KeeperMatch, reason: str, run: str) -> bytes:
@@ -180,27 +185,31 @@ class Marks:
                     due[raw_id] = raw
             yield MarkComparison(due, marks, already, changed, unmarkable)
 
-    def write(self, found: MarkComparison) -> dict[bytes, str]:
+    def write(self, found: MarkComparison, deadline_by: DeadlineBy) -> dict[bytes, str]:
         """Mark the records that are due where the source still has them, byte for byte.
+
+        Args:
+            found: The records.
+            deadline_by: Keeps the command's right to write.
 
         Returns:
             Why records have no mark, by their ids: they were changed or deleted in the meantime, or the
             server refuses the mark.
         """
-        missed = self._write(found.due, found.marks, RECORDS_IN_FILTER)
+        missed = self._write(found.due, found.marks, RECORDS_IN_FILTER, deadline_by)
         if missed:
             # An update of several records stops at a record that the server refuses, as by a validator.
-            missed = self._write({raw_id: found.due[raw_id] for raw_id in missed}, found.marks, 1)
+            again = {raw_id: found.due[raw_id] for raw_id in missed}
+            missed = self._write(again, found.marks, 1, deadline_by)
         return missed
 
     def _write(
-        self, records: Mapping[bytes, bytes], marks: Mapping[bytes, bytes], most: int
+        self, records: Mapping[bytes, bytes], marks: Mapping[bytes, bytes], most: int, deadline_by: DeadlineBy
     ) -> dict[bytes, str]:
         """Mark records, at most `most` in one update; return why records have no mark, by their ids."""
         refused, is_complete = dict[bytes, str](), True
         for found in filters_by_command(records, most):
-            updates = [(self._update(condition, ids, marks), ids) for condition, ids in found]
-            has_found_all, now_refused = self._send(updates)
+            has_found_all, now_refused = self._send(found, marks, deadline_by)
             refused |= now_refused
             is_complete &= has_found_all
         if is_complete:
@@ -214,36 +223,49 @@ class Marks:
         mark = value_of_each({raw_id: marks[raw_id] for raw_id in ids})
         return UpdateMany(condition, [{"$set": {self.field.name: mark}}])
 
-    def clear(self, ids: Iterable[bytes]) -> int:
+    def clear(self, ids: Iterable[bytes], deadline_by: DeadlineBy) -> int:
         """Take the marks of these records away; return how many had one."""
         cleared = 0
         for some in portions(ids):
-            marked = {"$and": [selector(some), self.field.condition]}
-            cleared += self._source.update_many(marked, {"$unset": {self.field.name: ""}}).modified_count
+            cleared += self._source.write_in_time(
+                partial(deadline_by, self._source.server_time), partial(self._unset, some)
+            )
         return cleared
+
+    def _unset(self, ids: Sequence[bytes], source: Collection[Any], is_in_time: Mapping[str, Any]) -> int:
+        marked = {"$and": [selector(ids), self.field.condition, is_in_time]}
+        return source.update_many(marked, {"$unset": {self.field.name: ""}}).modified_count
 
     def marked_ids(self) -> Iterator[list[bytes]]:
         """Yield the ids of all records with a mark, in pages, whether or not they were ever decided."""
         return Pages(self._source, condition=self.field.condition).ids_after(None)
 
-    def _send(self, updates: Sequence[tuple[UpdateMany, list[bytes]]]) -> tuple[bool, dict[bytes, str]]:
-        """Send updates, each with the ids of its records.
+    def _send(
+        self,
+        found: Sequence[tuple[Mapping[str, Any], list[bytes]]],
+        marks: Mapping[bytes, bytes],
+        deadline_by: DeadlineBy,
+    ) -> tuple[bool, dict[bytes, str]]:
+        """Mark the records that meet conditions, each with the ids of its records.
 
         Returns:
-            Whether each update has found all of its records; why the server refuses updates, by id.
+            Whether each condition was met by all of its records; why the server refuses marks, by id.
         """
 
-        def send() -> tuple[bool, dict[bytes, str]]:
+        def send(source: Collection[Any], is_in_time: Mapping[str, Any]) -> tuple[bool, dict[bytes, str]]:
+            updates = [
+                self._update({"$and": [condition, is_in_time]}, ids, marks) for condition, ids in found
+            ]
             try:
-                done = self._source.unretried.bulk_write([update for update, _ in updates], ordered=False)
+                done = source.bulk_write(updates, ordered=False)
             except BulkWriteError as error:
                 refused = dict[bytes, str]()
                 for one in record_errors(error):
-                    refused |= dict.fromkeys(updates[one["index"]][1], name_refusal(one))
+                    refused |= dict.fromkeys(found[one["index"]][1], name_refusal(one))
                 return False, refused
-            return done.matched_count == sum(len(ids) for _, ids in updates), {}
+            return done.matched_count == sum(len(ids) for _, ids in found), {}
 
-        return self._source.attempt(send)
+        return self._source.write_in_time(partial(deadline_by, self._source.server_time), send)
 
     def _unmarked(self, ids: Iterable[bytes], marks: Mapping[bytes, bytes]) -> list[bytes]:
         """Return the ids of the records that do not have their mark."""

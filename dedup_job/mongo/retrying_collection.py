@@ -13,11 +13,16 @@ from pymongo.database import Database
 from pymongo.read_preferences import Nearest, Primary, Secondary, SecondaryPreferred
 from pymongo.results import UpdateResult
 
-from dedup_job.mongo.connect_and_retry import RetryPolicy, named_errors
+from dedup_job.mongo.connect_and_retry import Disturbed, RetryPolicy, named_errors
 from dedup_job.records import RAW
 
 T = TypeVar("T")
 ReadMode = Primary | SecondaryPreferred | Secondary | Nearest
+
+
+def in_time(before: datetime) -> Mapping[str, Any]:
+    """Return the condition that the server's clock has not passed this time."""
+    return {"$expr": {"$lt": ["$$NOW", before]}}
 
 
 class RetryingCollection:
@@ -41,6 +46,26 @@ class RetryingCollection:
         """Do idempotent work that uses `unretried`, and return its result."""
         with named_errors(self.what):
             return self.retry(work)
+
+    def write_in_time(
+        self, deadline: Callable[[], datetime], write: Callable[[Collection[Any], Mapping[str, Any]], T]
+    ) -> T:
+        """Send a write that has no effect behind a deadline, again if it came too late; return its result.
+
+        Args:
+            deadline: Returns the time of the server until which the write is allowed; raises if it is not.
+            write: Sends an idempotent write whose filter includes the given one.
+        """
+
+        def send() -> T:
+            before = deadline()
+            result = write(self.unretried, in_time(before))
+            # The process or the server may have been paused before it.
+            if self.server_time() >= before:
+                raise Disturbed
+            return result
+
+        return self.attempt(send)
 
     def raw_bson(self) -> RetryingCollection:
         """Return the same collection, whose documents are not decoded."""

@@ -18,7 +18,7 @@ from dedup_job.mongo.connect_and_retry import PERMISSION, STORAGE, TRANSIENT_COD
 from dedup_job.mongo.id_lookup import RecordsById
 from dedup_job.mongo.ids import id_of, plain_nans, selector
 from dedup_job.mongo.reference_collections import Reference, RoutedLookup
-from dedup_job.mongo.retrying_collection import RetryingCollection
+from dedup_job.mongo.retrying_collection import RetryingCollection, in_time
 from dedup_job.records import RAW
 
 DUPLICATE_KEY = 11000
@@ -298,11 +298,6 @@ class SourceAsTarget(Target):
     def exchange(self, records: Sequence[bytes], before: datetime) -> int | None:
         """No-op: the source has the new versions already."""
         return None
-
-
-def in_time(before: datetime) -> Mapping[str, Any]:
-    """Return the condition that the server's clock has not passed this time."""
-    return {"$expr": {"$lt": ["$$NOW", before]}}
 
 
 def _replacement(condition: Mapping[str, Any], raw: bytes) -> ReplaceOne[Any] | UpdateOne:

@@ -10,10 +10,12 @@ from itertools import count
 
 import pytest
 
+from dedup_job.commands.mark import clear_marks, mark
 from dedup_job.errors import ConfigError, LeaseHeld, UsageError
 from tests.support.faulty_runs import install
 from tests.support.job import Job
 from tests.support.kill_in_process import commands_of
+from tests.support.preferred_records import chained_records
 from tests.support.restore_cases import restore, with_two_copies
 from tests.support.stopped_process import Event, hurry_removals, sleep_past_removals, stopped
 from tests.support.undo_cases import OTHERS, odd_run, state, undo
@@ -222,6 +224,82 @@ def test_a_restore_that_wakes_when_its_records_were_edited_and_decided_again_lea
         stopped(lambda: restore(job, "2", "3"), inserts, decided_again)
 
     assert job.differences() == {}
+
+
+def deletes_rows(_: int, event: Event) -> bool:
+    return bool(event.command.get("delete") == "unique.dedup.dropped")
+
+
+def test_a_run_that_wakes_within_its_lease_deletes_the_rows_that_it_was_about_to(
+    job: Job, short: None
+) -> None:
+    job.set("match", prefer=["longest"])
+    records = chained_records(120, seed=3)
+    job.source.insert_many(records[:60])
+    job.decide("backfill")
+    job.source.insert_many(records[60:])
+
+    stopped(lambda: job.decide("run"), deletes_rows, lambda event: sleep_past_removals())
+
+    assert job.differences() == {}
+
+
+def marked(job: Job) -> set[int]:
+    return {record["_id"] for record in job.source.find({"dedup": {"$exists": True}})}
+
+
+def write_marks(job: Job) -> None:
+    with job.context() as context:
+        mark(context, lambda count: None)
+
+
+def changes_source(_: int, event: Event) -> bool:
+    return bool(event.command.get("update") == "pages")
+
+
+def test_a_marking_that_wakes_when_its_records_are_kept_marks_none(job: Job, short: None) -> None:
+    run = with_two_copies(job)
+    write_marks(job)
+    with job.context() as context:
+        clear_marks(context, lambda count: None)
+
+    def kept(_: Event) -> None:
+        undo(job, run)
+        job.source.delete_one({"_id": 1})
+        job.decide("run")
+        write_marks(job)
+        sleep_past_removals()
+
+    with pytest.raises(LeaseHeld):
+        stopped(lambda: write_marks(job), changes_source, kept)
+
+    assert marked(job) == {3}
+
+
+def test_an_undo_that_wakes_when_its_records_were_marked_again_leaves_the_marks(
+    job: Job, short: None
+) -> None:
+    run = with_two_copies(job)
+    write_marks(job)
+
+    def marked_again(_: Event) -> None:
+        undo(job, run)
+        job.decide("run")
+        write_marks(job)
+        sleep_past_removals()
+
+    with pytest.raises(LeaseHeld):
+        stopped(lambda: undo(job, run), changes_source, marked_again)
+
+    assert marked(job) == {2, 3}
+
+
+def test_a_marking_that_wakes_within_its_lease_marks_all(job: Job, short: None) -> None:
+    with_two_copies(job)
+
+    stopped(lambda: write_marks(job), changes_source, lambda event: sleep_past_removals())
+
+    assert marked(job) == {2, 3}
 
 
 def test_an_undo_that_wakes_when_its_plans_are_gone_says_who_took_them(job: Job, twin: Make) -> None:
