@@ -137,9 +137,9 @@ def as_arriving(plan: Plan, records: CurrentRecords, rows: Iterable[int]) -> Pla
 
 # Records that are removed from their earlier plans together.
 RECORDS_AT_ONCE = 500_000
-# Times that a replacement is tried, each as long as the lease lasts: the transaction of a killed run keeps
-# others from its records for a minute.
-REPLACEMENTS = 4
+# Times that replacements, and removals, are tried, each as long as the lease lasts: the transaction of a
+# killed run keeps others from its records for a minute.
+REPLACEMENTS, REMOVALS = 4, 4
 # Times that the records of a plan are replaced all at once, each time without the record that was refused.
 EXCHANGES = 20
 # Reason to leave a copy in the target: somebody changed it there.
@@ -189,7 +189,7 @@ def exchange_kept(
         # One record cannot have swapped a value with itself.
         if len(due) < 2:
             return
-        refused = target.exchange([*due.values()], deadline())
+        refused = target.exchange([*due.values()], deadline)
         if refused is None:
             return
         del due[list(due)[refused]]
@@ -216,14 +216,25 @@ def remove_rest(stored: StoredPlan, target: Target, deadline: Deadline) -> dict[
     """
     rows = _rows_inserted_before(stored, stored.plan.rows(Action.DUPLICATE, Action.REFUSED))
     own, others = _split_copies(stored, rows, target)
-    there = {stored.plan.ids[row] for row in own}
-    while there:
-        target.remove(sorted(there), deadline())
-        before, there = there, there - target.absent(there)
-        if there == before:
-            deadline()
-            raise Unreachable("the target did not remove the records in time; run again")
+    remove_until_gone(target, [stored.plan.ids[row] for row in own], deadline)
     return {row: CONFLICT for row in others if stored.plan.verdicts[row] != CONFLICT}
+
+
+def remove_until_gone(target: Target, ids: Iterable[bytes], deadline: Deadline) -> None:
+    """Remove records, again if a pause of this process or the server has made a removal too late.
+
+    Raises:
+        LeaseHeld: If another run has taken the lease.
+        Unreachable: If the target did not remove the records before the last deadline.
+    """
+    there = set(ids)
+    for _ in range(REMOVALS):
+        if not there:
+            return
+        target.remove(sorted(there), deadline())
+        there -= target.absent(there)
+    if there:
+        raise Unreachable("the target did not remove the records in time; run the same command again")
 
 
 def left_rows(stored: StoredPlan) -> list[bytes]:

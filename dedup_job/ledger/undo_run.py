@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from dedup_job.errors import StateError, Unreachable, UsageError
-from dedup_job.ledger.apply_plan import ALTERED, is_as_judged
+from dedup_job.errors import StateError, UsageError
+from dedup_job.ledger.apply_plan import ALTERED, Deadline, is_as_judged, remove_until_gone
 from dedup_job.ledger.commit_plans import Ledger
 from dedup_job.ledger.head import Head, UndoProgress
 from dedup_job.ledger.move_to_archive_and_back import ArchiveMoves
@@ -74,9 +74,9 @@ class UndoBackup:
         """Yield the raw records, some megabytes at a time."""
         return Pages(self._collection, lambda: PAGE).records_after(None)
 
-    def remove(self, ids: Collection[bytes], before: datetime) -> None:
-        """Remove records; `before` as in `Target.remove`."""
-        self._records.remove(sorted(ids), before)
+    def remove(self, ids: Collection[bytes], deadline: Deadline) -> None:
+        """Remove records; see `remove_until_gone`."""
+        remove_until_gone(self._records, ids, deadline)
 
 
 def reasons_to_stay(
@@ -266,21 +266,15 @@ class UndoRun:
             due = {raw_id: found[raw_id] for raw_id in found.keys() - stay.keys()}
             if due:
                 self._backup.put(list(due.values()))
-                self._remove_until_gone(due.keys())
+                remove_until_gone(self.target, due, self._deadline)
                 left = {raw_id: why for raw_id, why in left.items() if raw_id not in due}
                 left |= self._empty_backup(hashes)
         return left
 
-    def _remove_until_gone(self, ids: Collection[bytes]) -> None:
-        """Remove records that are in the backup."""
-        remaining = set(ids)
-        while remaining:
-            self.ledger.check_places()
-            self.target.remove(sorted(remaining), self.ledger.deadline())
-            before, remaining = remaining, remaining - self.target.absent(remaining)
-            if remaining == before:
-                self.ledger.check_held()
-                raise Unreachable("the target did not remove the records in time; run the same undo again")
+    def _deadline(self) -> datetime:
+        """Check that the target is the same, and return the time until which records may be removed."""
+        self.ledger.check_places()
+        return self.ledger.deadline()
 
     def _empty_backup(self, hashes: Mapping[bytes, bytes]) -> dict[bytes, str]:
         """Put records back that the source no longer has, and delete all records from the backup.
@@ -294,14 +288,14 @@ class UndoRun:
             judged = {raw_id: hashes.get(raw_id) or digest(raw) for raw_id, raw in held.items()}
             stay = reasons_to_stay(held, judged, self.source)
             self.ledger.check_places()
-            deadline = self.ledger.deadline()
+            self.ledger.check_held()
             if refused := self.target.insert([held[raw_id] for raw_id in stay]):
                 raise StateError(
                     f"{len(refused)} records left the source while undo removed them, and the target "
                     f"refuses to take them back ({refused[min(refused)]}); {self._backup.name} holds them; "
                     "correct the cause, and run the same undo again"
                 )
-            self._backup.remove(held, deadline)
+            self._backup.remove(held, self.ledger.deadline)
             left |= stay
         return left
 

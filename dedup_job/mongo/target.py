@@ -6,11 +6,13 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Collection as Known
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from bson.raw_bson import RawBSONDocument
 from pymongo import ReplaceOne, UpdateOne, timeout
 from pymongo.client_session import ClientSession
+from pymongo.collection import Collection
 from pymongo.errors import BulkWriteError, OperationFailure, PyMongoError, WTimeoutError
 
 from dedup_job.mongo.compare_stored_with_sent import has_dollar, has_empty_time, is_unchanged
@@ -160,7 +162,7 @@ class Target(RecordsById):
                 return record_errors(error)
         return []
 
-    def exchange(self, records: Sequence[bytes], before: datetime) -> int | None:
+    def exchange(self, records: Sequence[bytes], deadline: Callable[[], datetime]) -> int | None:
         """Replace records that have each other's values of a unique index: all of them, or none.
 
         A transaction takes the old versions out and inserts the new ones.  A standalone server has no
@@ -168,15 +170,17 @@ class Target(RecordsById):
 
         Args:
             records: The new raw records.
-            before: As in `remove`.
+            deadline: As in `RetryingCollection.write_in_time`.
 
         Returns:
             The position of the record that the target refuses even so; None if it refuses none.
         """
-        condition = {"$and": [selector(list(map(id_of, records))), in_time(before)]}
-        collection = self._collection.unretried
+        ids = selector(list(map(id_of, records)))
 
-        def write(session: ClientSession) -> int | None:
+        def write(
+            collection: Collection[Any], is_in_time: Mapping[str, Any], session: ClientSession
+        ) -> int | None:
+            condition = {"$and": [ids, is_in_time]}
             removed = collection.delete_many(condition, session=session).deleted_count
             if removed < len(records):
                 # It is too late, or somebody has removed a record.
@@ -190,16 +194,17 @@ class Target(RecordsById):
                 return refused
             return None
 
-        def exchange_in_time() -> int | None:
+        def exchange_once(collection: Collection[Any], is_in_time: Mapping[str, Any]) -> int | None:
+            exchange = partial(write, collection, is_in_time)
             with timeout(REMOVAL_SECONDS), self._collection.client.start_session() as session:
                 try:
-                    return session.with_transaction(write, write_concern=collection.write_concern)
+                    return session.with_transaction(exchange, write_concern=collection.write_concern)
                 except OperationFailure as error:
                     if error.code == NO_TRANSACTIONS:
                         return None
                     raise
 
-        return self._collection.attempt(exchange_in_time)
+        return self._collection.write_in_time(deadline, exchange_once)
 
     def _try_on_primary(self, record: bytes) -> str | None:
         """Try to insert a record, without waiting for a majority; return why the primary refuses it.
@@ -295,7 +300,7 @@ class SourceAsTarget(Target):
         """No-op: the source has the new versions already."""
         return {}
 
-    def exchange(self, records: Sequence[bytes], before: datetime) -> int | None:
+    def exchange(self, records: Sequence[bytes], deadline: Callable[[], datetime]) -> int | None:
         """No-op: the source has the new versions already."""
         return None
 

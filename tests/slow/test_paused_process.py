@@ -61,6 +61,16 @@ def is_removal(event: Event) -> bool:
     return bool(event.command.get("delete") == "unique")
 
 
+def second_removal(collection: str) -> Callable[[int, Event], bool]:
+    """Select an undo's second removal from a collection, as the first only asks whether it may remove."""
+    removals = count(1)
+
+    def removes(_: int, event: Event) -> bool:
+        return event.command.get("delete") == collection and next(removals) == 2
+
+    return removes
+
+
 def waiting(job: Job, twin: Make) -> tuple[Make, Job]:
     """Return what makes jobs with records of every verdict for a nightly run, and one that has run."""
     undo(job, odd_run(job)[1])
@@ -244,6 +254,22 @@ def test_a_run_that_wakes_within_its_lease_deletes_the_rows_that_it_was_about_to
     assert job.differences() == {}
 
 
+def test_an_undo_that_wakes_within_its_lease_removes_what_it_was_about_to(job: Job, short: None) -> None:
+    run = with_two_copies(job)
+
+    stopped(lambda: undo(job, run), second_removal("unique"), lambda event: sleep_past_removals())
+
+    assert job.target.count_documents({}) == job.ledger("aside").count_documents({}) == 0
+
+
+def test_an_undo_that_wakes_within_its_lease_leaves_no_backup(job: Job, short: None) -> None:
+    run = with_two_copies(job)
+
+    stopped(lambda: undo(job, run), second_removal("unique.dedup.aside"), lambda event: sleep_past_removals())
+
+    assert job.ledger("aside").count_documents({}) == 0
+
+
 def marked(job: Job) -> set[int]:
     return {record["_id"] for record in job.source.find({"dedup": {"$exists": True}})}
 
@@ -315,14 +341,11 @@ def test_an_undo_that_wakes_when_its_plans_are_gone_says_who_took_them(job: Job,
 
 def test_an_undo_that_wakes_before_a_removal_says_who_works(job: Job, twin: Make, short: None) -> None:
     _, run = odd_run(job)
-    half, removals = twin(), count(1)
-
-    def removes(_: int, event: Event) -> bool:
-        return is_removal(event) and next(removals) == 2  # the first asks whether it may
+    half = twin()
 
     def decided_again(job: Job) -> None:
         undo(job, run)
         job.decide("run")
 
     with pytest.raises(LeaseHeld, match="another run took over"):
-        stopped(lambda: undo(half, run), removes, partial(_others, decided_again, half))
+        stopped(lambda: undo(half, run), second_removal("unique"), partial(_others, decided_again, half))
