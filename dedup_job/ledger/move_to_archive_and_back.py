@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any, Self
 
 from dedup_job.errors import StateError, Unreachable
+from dedup_job.ledger.apply_plan import REMOVALS
 from dedup_job.ledger.commit_plans import Ledger
 from dedup_job.ledger.head import SweepProgress
 from dedup_job.mongo.archive import Archive
@@ -92,8 +93,10 @@ class ArchiveMoves:
         Raises:
             Unreachable: If the source did not remove the records in time.
         """
-        stay, remaining = dict[bytes, str](), dict(records)
+        stay, remaining, late = dict[bytes, str](), dict(records), 0
         while remaining:
+            if late == REMOVALS:
+                raise Unreachable("the source did not remove the records in time; run the same command again")
             self._check_places()
             before = self._announce_removal()
             removed = self.archive.remove_unchanged(remaining, before)
@@ -108,16 +111,12 @@ class ArchiveMoves:
                         remaining[raw_id] = raw
                     else:
                         stay[raw_id] = CHANGED
-            if remaining and len(remaining) == len(was):
-                if self.archive.now() >= before:
-                    # It may have been paused, and another run may work by now.
-                    self.ledger.check_held()
-                    raise Unreachable(
-                        "the source did not remove the records in time; run the same command again"
-                    )
-                # The server does not take the record for equal to itself, or refuses to compare it.
-                stay |= dict.fromkeys(remaining, UNMOVABLE)
-                remaining = {}
+            if len(remaining) < len(was):
+                continue
+            if self.archive.now() < before:
+                # The server does not take the records for equal to themselves, or refuses to compare them.
+                return stay | dict.fromkeys(remaining, UNMOVABLE)
+            late += 1
         return stay
 
     def bring_back(self, ids: Sequence[bytes]) -> dict[bytes, str]:
@@ -130,16 +129,16 @@ class ArchiveMoves:
         for records in self.archive.records.fetch(ids):
             self._check_places()
             refused |= self.archive.put_back(records)
-            moved = sorted(records.keys() - refused.keys())
+            moved, tries = records.keys() - refused.keys(), 0
             while moved:
-                before = self._announce_removal()
-                self.is_certain &= self.archive.remove(moved, before).is_certain
-                was, moved = moved, sorted(set(moved).difference(self.archive.records.absent(moved)))
-                if moved == was:
-                    self.ledger.check_held()
+                if tries == REMOVALS:
                     raise Unreachable(
                         "the archive did not remove the records in time; run the same command again"
                     )
+                before = self._announce_removal()
+                self.is_certain &= self.archive.remove(sorted(moved), before).is_certain
+                moved -= self.archive.records.absent(moved)
+                tries += 1
         return refused
 
     def bring_all_back(self, ids: Sequence[bytes]) -> None:

@@ -59,7 +59,10 @@ SECTIONS = {
 MEANINGS: dict[str, dict[str, tuple[str, str]]] = {
     "source": {
         "database": ("database of the source", '"shop"'),
-        "collection": ("collection with the records; views, time series and clustered ones are refused", '"pages"'),
+        "collection": (
+            "collection with the records; views, time series and clustered ones are refused",
+            '"pages"',
+        ),
         "fields": ("dotted paths of the text fields, joined in this order", '["title", "page.body"]'),
         "filter": (
             "only records that match this filter are decided; extended JSON, without JavaScript",
@@ -173,7 +176,10 @@ MEANINGS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "reference": {
         "database": ("database of the reference", '"shop"'),
-        "collection": ("collection that is only read; views, time series and clustered ones are refused", '"tests"'),
+        "collection": (
+            "collection that is only read; views, time series and clustered ones are refused",
+            '"tests"',
+        ),
         "fields": ("dotted paths of its text fields; default: those of the source", '["question"]'),
         "uri_env": (
             "environment variable with its connection string; default: the source's connection",

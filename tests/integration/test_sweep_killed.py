@@ -15,7 +15,7 @@ from dedup_job.errors import LeaseHeld
 from dedup_job.ledger import move_to_archive_and_back
 from dedup_job.mongo.archive import Archive
 from tests.support.faulty_runs import install
-from tests.support.job import RAW, Job
+from tests.support.job import Job
 from tests.support.kill_in_process import (
     Mortal,
     commands_of,
@@ -24,6 +24,7 @@ from tests.support.kill_in_process import (
     mortal,
 )
 from tests.support.made_up_records import made_up_records, number_records
+from tests.support.snapshot import Snapshot
 from tests.support.stopped_process import stopped
 from tests.support.sweep_cases import ARCHIVE, archived, records, restore, sweep
 from tests.support.undo_cases import undo
@@ -41,22 +42,6 @@ def bare(job: Job, monkeypatch: pytest.MonkeyPatch) -> Job:
     bare = job.without_copies()
     bare.decide("backfill")
     return bare
-
-
-class Snapshot:
-    """The collections of a job at one moment."""
-
-    def __init__(self, job: Job) -> None:
-        self.job = job
-        names = [name for name in job.database.list_collection_names() if not name.startswith("system.")]
-        self.contents = {name: list(job.database[name].with_options(RAW).find()) for name in names}
-
-    def restore(self) -> None:
-        for name in {*self.contents, ARCHIVE}:
-            collection = self.job.database[name].with_options(RAW)
-            collection.delete_many({})
-            if self.contents.get(name):
-                collection.insert_many(self.contents[name])
 
 
 def each_kill(job: Job, work: Callable[[], object]) -> Iterator[str]:
