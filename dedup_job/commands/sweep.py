@@ -317,6 +317,7 @@ class SweepRun:
 
     def move(self, movable: FoundRecords, moves: ArchiveMoves) -> None:
         """Copy records to the archive, and remove them from the source where their keeper still is."""
+        moves.check()
         stay = self.archive.copy(movable.records)
         own, others = _divide({movable.keepers[raw_id] for raw_id in movable.records})
         gone = self.context.source.absent(own) | self.context.target.absent(others)

@@ -97,7 +97,7 @@ class ArchiveMoves:
         while remaining:
             if late == REMOVALS:
                 raise Unreachable("the source did not remove the records in time; run the same command again")
-            self._check_places()
+            self.check()
             before = self._announce_removal()
             removed = self.archive.remove_unchanged(remaining, before)
             self.is_certain &= removed.is_certain
@@ -127,7 +127,7 @@ class ArchiveMoves:
         """
         refused = dict[bytes, str]()
         for records in self.archive.records.fetch(ids):
-            self._check_places()
+            self.check()
             refused |= self.archive.put_back(records)
             moved, tries = records.keys() - refused.keys(), 0
             while moved:
@@ -180,6 +180,9 @@ class ArchiveMoves:
         self.ledger.swap({"pending": None}, {"sweep": progress.key})
         return before
 
-    def _check_places(self) -> None:
+    def check(self) -> None:
+        """Raise StateError if a collection was replaced, and LeaseHeld if another run has taken the lease."""
         self.ledger.check_places()
         self.archive.check_same(self.progress.uuid)
+        # Last, as an insert itself cannot ask who has the lease.
+        self.ledger.check_held()

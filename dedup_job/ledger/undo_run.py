@@ -265,6 +265,8 @@ class UndoRun:
             left |= stay
             due = {raw_id: found[raw_id] for raw_id in found.keys() - stay.keys()}
             if due:
+                # A backup of another command's record would return to the target if the record is deleted.
+                self.ledger.check_held()
                 self._backup.put(list(due.values()))
                 remove_until_gone(self.target, due, self._deadline)
                 left = {raw_id: why for raw_id, why in left.items() if raw_id not in due}

@@ -17,7 +17,9 @@ from tests.support.job import Job
 from tests.support.kill_in_process import commands_of
 from tests.support.preferred_records import chained_records
 from tests.support.restore_cases import restore, with_two_copies
+from tests.support.snapshot import Snapshot
 from tests.support.stopped_process import Event, hurry_removals, sleep_past_removals, stopped
+from tests.support.sweep_cases import ARCHIVE, archived, sweep
 from tests.support.undo_cases import OTHERS, odd_run, state, undo
 
 pytestmark = pytest.mark.long
@@ -328,6 +330,52 @@ def test_a_marking_that_wakes_within_its_lease_marks_all(job: Job, short: None) 
     assert marked(job) == {2, 3}
 
 
+def test_a_restore_that_wakes_when_its_records_were_brought_back_and_deleted_inserts_none(job: Job) -> None:
+    with_two_copies(job)
+    sweep(job)
+
+    reads = 0
+
+    def has_read_archive(_: int, event: Event) -> bool:
+        nonlocal reads
+        reads += event.command.get("find") == ARCHIVE and "projection" not in event.command
+        # The first compares the versions.
+        return reads == 2 and event.command_name == "listCollections"
+
+    def deleted(_: Event) -> None:
+        restore(job, "2", "3")
+        job.source.delete_one({"_id": 2})
+
+    with pytest.raises(LeaseHeld):
+        stopped(lambda: restore(job, "2", "3"), has_read_archive, deleted)
+
+    assert [record["_id"] for record in job.source.find()] == [1, 3]
+
+
+def test_a_sweep_that_wakes_when_its_records_were_moved_and_restored_archives_none(job: Job) -> None:
+    with_two_copies(job)
+    before = Snapshot(job)
+    for number in range(1, commands_of(lambda: sweep(job)) + 1, EVERY):
+        before.restore()
+
+        def is_next(sent: int, event: Event, number: int = number) -> bool:
+            # An insert itself cannot ask who has the lease.  The time limit of a removal would count for the
+            # others, too, who work in the same thread here.
+            return (
+                sent >= number and event.command.get("insert") != ARCHIVE and event.command_name != "delete"
+            )
+
+        def moved_and_restored(_: Event) -> None:
+            sweep(job)
+            restore(job, "2", "3")
+
+        with suppress(LeaseHeld):
+            stopped(lambda: sweep(job), is_next, moved_and_restored)
+
+        assert archived(job) == {}, f"stopped before command {number}"
+        assert job.differences() == {}
+
+
 def test_an_undo_that_wakes_when_its_plans_are_gone_says_who_took_them(job: Job, twin: Make) -> None:
     _, run = odd_run(job)
     half = twin()
@@ -337,6 +385,21 @@ def test_an_undo_that_wakes_when_its_plans_are_gone_says_who_took_them(job: Job,
 
     with pytest.raises(LeaseHeld, match="another command has undone plans"):
         stopped(lambda: undo(half, run), reads_plans, lambda event: undo(half, run))
+
+
+def test_an_undo_that_wakes_before_its_backup_when_another_has_ended_it_leaves_none(
+    job: Job, twin: Make
+) -> None:
+    _, run = odd_run(job)
+    half = twin()
+
+    def reads_source(_: int, event: Event) -> bool:
+        return bool(event.command.get("find") == "pages")
+
+    with pytest.raises(LeaseHeld):
+        stopped(lambda: undo(half, run), reads_source, lambda event: undo(half, run))
+
+    assert half.ledger("aside").count_documents({}) == 0
 
 
 def test_an_undo_that_wakes_before_a_removal_says_who_works(job: Job, twin: Make, short: None) -> None:
