@@ -17,7 +17,7 @@ from dedup_job.ledger.head import Head, Origin
 from dedup_job.ledger.promotion_state import BEGUN, RETURNING, Promotion
 from dedup_job.ledger.run_history import RunId
 from dedup_job.ledger.settings_fit_ledger import check_keeps_dropped, finish_undo_first, no_decisions_error
-from dedup_job.mongo.collection_checks import check_new_name, differing_options
+from dedup_job.mongo.collection_checks import check_new_name, check_not_exchanged, differing_options
 from dedup_job.mongo.connect_and_retry import RetryPolicy
 from dedup_job.mongo.mark_field import MarkField
 from dedup_job.mongo.pages import BatchSize
@@ -367,10 +367,13 @@ def check_return(pair: Pair, options: PromoteOptions, advance: Advance) -> Inten
 
     Raises:
         LeaseHeld: If a run is in progress.
+        StateError: If the ledger does not know of a promotion, and the target has the name of the source.
         UsageError: If something was decided or marked since, or records changed.
     """
     head = pair.head()
     if (promotion := head.promotion) is None:
+        # An older ledger may have been put back since a promotion.
+        check_not_exchanged(head.places or {}, pair.renamer.uuids().get(pair.place))
         return None
     returning = replace(promotion, state=RETURNING)
     if not promotion.is_done:

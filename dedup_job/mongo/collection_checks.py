@@ -349,18 +349,27 @@ def _server_name(collection: RetryingCollection) -> str:
 
 def check_same(stored: CollectionIds, now: CollectionIds) -> None:
     """Raise StateError if a collection, or a server, is not the one that the ledger was made with."""
-    filled = stored.get("collections", {}).get("target")
-    if filled is not None and now.get("collections", {}).get("source") == filled:
+    check_not_exchanged(stored, now.get("collections", {}).get("source"))
+    for kind, places in now.items():
+        for part, was in stored[kind].items():
+            if places.get(part) != was:
+                raise StateError(_sentence(kind, part))
+
+
+def check_not_exchanged(stored: CollectionIds, source: str | None) -> None:
+    """Raise StateError if the target has the name of the source, and the ledger knows of no promotion.
+
+    Args:
+        stored: The collections in the ledger.
+        source: UUID of the collection with the name of the source; None if there is none.
+    """
+    if source is not None and source == stored.get("collections", {}).get("target"):
         # `--moved` would be wrong here: it would take the unique records for the source.
         raise StateError(
             "the source is the collection that this ledger filled: the target was renamed to the source's "
             "name by hand; rename both collections back, and let promote do it: then the ledger "
             "can continue, see docs/how-to/replace-the-source.md"
         )
-    for kind, places in now.items():
-        for part, was in stored[kind].items():
-            if places.get(part) != was:
-                raise StateError(_sentence(kind, part))
 
 
 def _sentence(kind: str, part: str) -> str:

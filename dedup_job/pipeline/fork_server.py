@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import signal
 import sys
 import tempfile
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from multiprocessing import context, forkserver, get_context, resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,9 @@ PRELOAD = "dedup_job.pipeline.worker_preload"
 # From <sys/prctl.h>.
 PR_SET_PDEATHSIG = 1
 LOAD = Path("/proc/loadavg")
+STDERR = 2
+
+log = logging.getLogger("dedup_job")
 
 
 def fork_server() -> context.ForkServerContext:
@@ -38,7 +42,7 @@ def fork_server() -> context.ForkServerContext:
     # The server inherits the mask, so a signal at its start cannot end it; the parent handles signals.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
-        forkserver.ensure_running()
+        ensure_server()
     except OSError as error:
         if "AF_UNIX path too long" not in str(error):
             raise
@@ -49,6 +53,26 @@ def fork_server() -> context.ForkServerContext:
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return server
+
+
+def ensure_server() -> None:
+    """Start the fork server if it does not run; without stderr, unless debug lines are logged.
+
+    Without memory, Python and the libraries print tracebacks as they start.  The pool says what happened.
+    """
+    with ExitStack() as after:
+        if not log.isEnabledFor(logging.DEBUG):
+            # No line of another thread gets lost.
+            for handler in log.handlers:
+                handler.acquire()
+                after.callback(handler.release)
+            own = os.dup(STDERR)
+            after.callback(os.close, own)
+            null = os.open(os.devnull, os.O_WRONLY)
+            after.callback(os.close, null)
+            after.callback(os.dup2, own, STDERR)
+            os.dup2(null, STDERR)
+        forkserver.ensure_running()
 
 
 def _check_current_directory() -> None:

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from dedup_job.errors import NO_MEMORY, DedupError, StorageFull, is_shortage
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.pipeline import worker_tasks
+from dedup_job.pipeline.fork_server import ensure_server
 from dedup_job.pipeline.measure_and_limit_memory import cpu_seconds
 from dedup_job.pipeline.worker_pipe import receive, send
 from dedup_job.threads_and_processors import Threads, start_thread
@@ -232,6 +233,7 @@ class _Worker:
             process = self._context.Process(
                 target=_serve, args=(end, self._recipe), name="dedup-worker", daemon=True
             )
+            ensure_server()
             process.start()
             # Now only the worker has this end, so its death closes the pipe.
             end.close()

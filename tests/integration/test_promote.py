@@ -294,6 +294,18 @@ def test_a_promotion_whose_collections_have_their_old_names_again_can_be_taken_b
     assert console("verify")["differences"] == {}
 
 
+def test_going_back_with_a_ledger_from_before_the_promotion_says_what_was_exchanged(
+    decided: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = decided.ledger("head").find_one() or {}
+    move(decided)
+    decided.ledger("head").replace_one({}, before)
+
+    said = Console(capsys, decided.config_file())("promote", "--back", "--yes")
+
+    assert (said.code, "renamed to the source's name" in said.err) == (65, True)
+
+
 def test_going_back_restores_names_ledger_and_runs(decided: Job, console: Callable[..., Any]) -> None:
     before, uuids = head(decided), collections(decided)
     source, target = records(decided, "pages"), records(decided, "unique")

@@ -46,7 +46,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch)
 
 
-def fill(job: Job, texts: dict[int, str], **more: Any) -> None:
+def fill(job: Job, texts: dict[Any, str], **more: Any) -> None:
     job.source.insert_many([{"_id": number, "text": text, **more} for number, text in texts.items()])
 
 
@@ -117,6 +117,28 @@ def test_a_record_that_comes_again_under_an_equal_id_of_another_type_leaves_the_
         up_to_date(job)
         assert job.target.find_one({"_id": 1}) == {"_id": 1, "text": A}
         assert job.differences() == {}
+
+    job.target.delete_one({"_id": 1})
+    up_to_date(job)
+
+    check_each_text_once(job)
+
+
+def test_with_a_collation_that_ignores_case_a_record_may_come_again_in_the_same_way(job: Job) -> None:
+    job.database.create_collection("pages", collation={"locale": "en", "strength": 2})
+    fill(job, {"a": A, "b": B})
+    job.decide("backfill")
+    job.source.delete_one({"_id": "a"})
+    fill(job, {"A": A})
+
+    up_to_date(job)
+
+    assert {record["_id"] for record in job.target.find()} == {"a", "b"}
+    assert job.differences() == {}
+    job.target.delete_one({"_id": "a"})
+    up_to_date(job)
+    assert {record["_id"] for record in job.target.find()} == {"A", "b"}
+    check_each_text_once(job)
 
 
 @pytest.mark.parametrize("is_gone_meanwhile", [False, True])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
@@ -65,3 +67,30 @@ def test_where_all_processors_are_busy_no_worker_is_begun_before_it_is_needed(
     monkeypatch.setattr(fork_server, "fork_server", lambda: begun.append(True))
     preload_workers(check_settings(TABLES, "test"))
     assert bool(begun) is is_begun
+
+
+PROGRAM = """
+import logging, multiprocessing, os
+from contextlib import suppress
+from dedup_job.pipeline import fork_server
+logging.getLogger("dedup_job").setLevel({level!r})
+multiprocessing.set_executable({python!r})
+fork_server.ensure_server()
+with suppress(ChildProcessError):
+    while os.wait():
+        pass
+os.write(2, b"own words")
+"""
+
+
+@pytest.mark.parametrize(("level", "is_printed"), [("INFO", False), ("DEBUG", True)])
+def test_what_a_fork_server_prints_as_it_fails_is_shown_with_debug_lines_only(
+    tmp_path: Path, level: str, is_printed: bool
+) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho Traceback >&2\nexit 1\n")
+    python.chmod(0o755)
+    program = PROGRAM.format(level=level, python=str(python))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ("Traceback" in done.stderr) is is_printed
+    assert done.stderr.endswith("own words")
