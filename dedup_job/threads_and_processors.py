@@ -53,7 +53,10 @@ def start_thread(work: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -
             f"the system refuses to start a thread: there are too many processes (ulimit -u), or {NO_MEMORY}"
         ) from error
     if not begun.wait(BEGIN_SECONDS):
-        raise StorageFull(f"a thread did not start within {BEGIN_SECONDS:g} seconds: {NO_MEMORY}")
+        raise StorageFull(
+            f"a thread did not start within {BEGIN_SECONDS:g} seconds; if this process was not paused, "
+            f"{NO_MEMORY}"
+        )
 
 
 class Threads:

@@ -60,7 +60,10 @@ def test_urgent_work_goes_before_the_work_that_waits_in_the_order_of_submission(
 def test_a_thread_that_dies_before_it_begins_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_thread, "start_new_thread", lambda run, arguments: 1)
     monkeypatch.setattr(threads_and_processors, "BEGIN_SECONDS", 0.01)
-    with pytest.raises(StorageFull, match=r"did not start within .* seconds: there is not enough memory"):
+    with pytest.raises(
+        StorageFull,
+        match=r"did not start within .*; if this process was not paused, there is not enough memory",
+    ):
         start_thread(abs, -1)
 
 
