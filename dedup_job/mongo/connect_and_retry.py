@@ -81,6 +81,15 @@ log = logging.getLogger("dedup_job")
 class Disturbed(PyMongoError):
     """Another process changed a document between read and write; the work is retried."""
 
+    # What a person is told if it happens again and again.
+    means = "another process kept changing it at the same time; run again later"
+
+
+class TooLate(Disturbed):
+    """A write came after its deadline, and had no effect; the work is retried."""
+
+    means = "it answers too slowly, or was paused, as this process may have been; run again"
+
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
@@ -320,7 +329,7 @@ def _translate_error(what: str, error: PyMongoError) -> DedupError:
         failure = describe_failure(error) or "is it running?"
         return Unreachable(f"{what} does not answer: {failure} (its address is from {_address_of(what)})")
     if isinstance(error, Disturbed):
-        return Unreachable(f"{what}: another process kept changing it at the same time; run again later")
+        return Unreachable(f"{what}: {error.means}")
     if isinstance(error, WTimeoutError):
         return Unreachable(f"{what}: no majority acknowledged in time; do secondaries lag? Run again later")
     if code in PERMISSION:

@@ -13,7 +13,7 @@ from pymongo.database import Database
 from pymongo.read_preferences import Nearest, Primary, Secondary, SecondaryPreferred
 from pymongo.results import UpdateResult
 
-from dedup_job.mongo.connect_and_retry import Disturbed, RetryPolicy, named_errors
+from dedup_job.mongo.connect_and_retry import RetryPolicy, TooLate, named_errors
 from dedup_job.records import RAW
 
 T = TypeVar("T")
@@ -52,9 +52,11 @@ class RetryingCollection:
     ) -> T:
         """Send a write that has no effect behind a deadline, again if it came too late; return its result.
 
+        It must be idempotent.
+
         Args:
             deadline: Returns the time of the server until which the write is allowed; raises if it is not.
-            write: Sends an idempotent write whose filter includes the given one.
+            write: Sends the write, whose filter includes the given one.
         """
 
         def send() -> T:
@@ -62,7 +64,7 @@ class RetryingCollection:
             result = write(self.unretried, in_time(before))
             # The process or the server may have been paused before it.
             if self.server_time() >= before:
-                raise Disturbed
+                raise TooLate
             return result
 
         return self.attempt(send)

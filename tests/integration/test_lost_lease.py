@@ -62,6 +62,14 @@ def crash(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
             decide(context)
 
 
+def test_a_write_that_always_comes_too_late_ends_the_run_and_says_why(job: Job) -> None:
+    rows = RetryingCollection(job.ledger("dropped"), "the target", RetryPolicy(0.5))
+    now = datetime.now(UTC)
+
+    with pytest.raises(Unreachable, match="the target: it answers too slowly, or was paused"):
+        rows.write_in_time(lambda: now, lambda rows, is_in_time: rows.delete_many(is_in_time))
+
+
 def is_whole(job: Job) -> bool:
     reader = LedgerReader(job.database, "unique")
     head = reader.head()
