@@ -137,9 +137,9 @@ def as_arriving(plan: Plan, records: CurrentRecords, rows: Iterable[int]) -> Pla
 
 # Records that are removed from their earlier plans together.
 RECORDS_AT_ONCE = 500_000
-# Times that replacements, and removals, are tried, each as long as the lease lasts: the transaction of a
-# killed run keeps others from its records for a minute.
-REPLACEMENTS, REMOVALS = 4, 4
+# Times that a replacement or a removal is tried, each as long as the lease lasts: the transaction of a killed
+# run keeps others from its records for a minute.
+TRIES = 4
 # Times that the records of a plan are replaced all at once, each time without the record that was refused.
 EXCHANGES = 20
 # Reason to leave a copy in the target: somebody changed it there.
@@ -167,7 +167,7 @@ def replace_kept(
     while due := _split_copies(stored, versions.keys() - refused.keys(), target)[0]:
         # This raises if another run has taken the lease.
         before = deadline()
-        if tries == REPLACEMENTS:
+        if tries == TRIES:
             raise Unreachable("the target did not replace the records in time; run again")
         answer = target.replace([versions[row] for row in due], before)
         refused |= {due[place]: reason for place, reason in answer.items()}
@@ -228,7 +228,7 @@ def remove_until_gone(target: Target, ids: Iterable[bytes], deadline: Deadline) 
         Unreachable: If the target did not remove the records before the last deadline.
     """
     there = set(ids)
-    for _ in range(REMOVALS):
+    for _ in range(TRIES):
         if not there:
             return
         target.remove(sorted(there), deadline())

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any, Self
 
 from dedup_job.errors import StateError, Unreachable
-from dedup_job.ledger.apply_plan import REMOVALS
+from dedup_job.ledger.apply_plan import TRIES
 from dedup_job.ledger.commit_plans import Ledger
 from dedup_job.ledger.head import SweepProgress
 from dedup_job.mongo.archive import Archive
@@ -95,7 +95,7 @@ class ArchiveMoves:
         """
         stay, remaining, late = dict[bytes, str](), dict(records), 0
         while remaining:
-            if late == REMOVALS:
+            if late == TRIES:
                 raise Unreachable("the source did not remove the records in time; run the same command again")
             self.check()
             before = self._announce_removal()
@@ -131,7 +131,7 @@ class ArchiveMoves:
             refused |= self.archive.put_back(records)
             moved, tries = records.keys() - refused.keys(), 0
             while moved:
-                if tries == REMOVALS:
+                if tries == TRIES:
                     raise Unreachable(
                         "the archive did not remove the records in time; run the same command again"
                     )
