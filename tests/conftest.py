@@ -47,7 +47,7 @@ def pytest_report_header() -> str:
 @pytest.fixture(scope="session")
 def mongod() -> Iterator[Server]:
     """One server for the whole run; without one the tests that need it fail and say what to do."""
-    with open_server() as server:
+    with open_server(is_quick=True) as server:
         yield server
 
 

@@ -49,6 +49,9 @@ OWN_SERVER = "or set DEDUP_TEST_URI to the connection string of a test server of
 START_SECONDS = 300.0
 STOP_SECONDS = 30.0
 
+# A file system in memory, and the bytes that the data of all tests surely fits into.
+SHARED_MEMORY, ROOM = Path("/dev/shm"), 6 << 30
+
 # mongod's exit code: another process bound the port between choosing and binding.
 PORT_TAKEN = 48
 # The server's error code: this data directory has a replica-set configuration.
@@ -123,6 +126,8 @@ class LocalMongod(Local):
         auth: Require passwords. ``uri`` then has the superuser's, and ``uri_as`` returns the connection
             string of a user that was created in the database ``admin``.
         mongod: The program; by default the result of ``find_mongod``.
+        is_quick: Keep temporary data in memory if there is room, and flush the journal each millisecond: with
+            hundreds of small databases, as in tests, making and dropping one takes a tenth of the time.
     """
 
     cache_gb = 0.5
@@ -134,9 +139,12 @@ class LocalMongod(Local):
         replica_set: bool = True,
         auth: bool = False,
         mongod: Path | None = None,
+        is_quick: bool = False,
     ) -> None:
         self._temporary = dbpath is None
-        self.dbpath = dbpath or Path(tempfile.mkdtemp(prefix="dedup-job-mongod-"))
+        self._is_quick = is_quick
+        folder = memory_folder() if is_quick else None
+        self.dbpath = dbpath or Path(tempfile.mkdtemp(prefix="dedup-job-mongod-", dir=folder))
         self.port = 0
         self._replica_set = replica_set
         self._auth = auth
@@ -240,6 +248,8 @@ class LocalMongod(Local):
         if not self._temporary:
             # Otherwise the journal takes 300 MB of the disk, however small the data.
             options += ["--wiredTigerEngineConfigString", "log=(prealloc=false,file_max=10MB)"]
+        if self._is_quick:
+            options += ["--journalCommitInterval", "1"]
         if self._replica_set:
             options += ["--replSet", SET_NAME]
         if self._auth:
@@ -370,13 +380,22 @@ def _loader_environment(library: Path, directory: Path) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def open_server(dbpath: Path | None = None) -> Iterator[Server]:
+def open_server(dbpath: Path | None = None, is_quick: bool = False) -> Iterator[Server]:
     """Return the server of ``DEDUP_TEST_URI`` if that is set, otherwise a LocalMongod for the block."""
     if given := os.environ.get("DEDUP_TEST_URI"):
         yield GivenServer(given)
         return
-    with LocalMongod(dbpath) as server:
+    with LocalMongod(dbpath, is_quick=is_quick) as server:
         yield server
+
+
+def memory_folder() -> Path | None:
+    """Return a folder whose files are in memory, with room for a server's data; None if there is none."""
+    try:
+        has_room = shutil.disk_usage(SHARED_MEMORY).free >= ROOM
+    except OSError:
+        return None
+    return SHARED_MEMORY if has_room and os.access(SHARED_MEMORY, os.W_OK) else None
 
 
 def run(command: list[str], uri: str) -> int:

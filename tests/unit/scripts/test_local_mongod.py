@@ -341,3 +341,16 @@ if sys.platform == "linux" and platform.machine() == "x86_64":
             loaded = Path(f"/proc/{server.pid}/maps").read_text()
 
         assert "pycurl.libs/libcurl-" in loaded
+
+
+def test_quick_data_is_in_memory_only_where_there_is_room(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(local_mongod, "SHARED_MEMORY", tmp_path)
+    monkeypatch.setattr(local_mongod, "ROOM", 1)
+    assert local_mongod.memory_folder() == tmp_path
+    assert LocalMongod(is_quick=True).dbpath.parent == tmp_path
+    monkeypatch.setattr(local_mongod, "ROOM", 1 << 60)
+    assert local_mongod.memory_folder() is None
+    monkeypatch.setattr(local_mongod, "SHARED_MEMORY", tmp_path / "missing")
+    assert local_mongod.memory_folder() is None
