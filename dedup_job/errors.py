@@ -15,11 +15,18 @@ Stopped              130/143  SIGINT or SIGTERM, safe to run again
 from __future__ import annotations
 
 import errno
+import re
+import resource
 import signal
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+# The loader's messages about a library for which there is no memory.
+UNLOADABLE = re.compile("failed to map segment|annot allocate memory")
+# Bytes of address space with which Python itself may fail.
+LITTLE_SPACE = 16 << 20
 NO_MEMORY = (
     "there is not enough memory; free some, raise the limit (ulimit, container), or use fewer workers or a "
     "smaller batch_mb, in_flight_mb or cache_mb in the settings; then run again: nothing is lost"
@@ -97,17 +104,35 @@ class Stopped(BaseException):
 
 
 def is_shortage(error: BaseException) -> bool:
-    """Return whether an error means a shortage of memory, also for a new thread or process."""
+    """Return whether an error means a shortage of memory, also for a new thread, process or library."""
+    if isinstance(error, (ImportError, OSError)) and any(map(UNLOADABLE.search, _messages(error))):
+        return True
     if isinstance(error, OSError):
         # A fork that is refused memory, or one more process, fails with EAGAIN.
         return error.errno in (errno.ENOMEM, errno.EAGAIN) and error.filename is None
     if isinstance(error, RuntimeError):
         return str(error) == "can't start new thread"
-    if isinstance(error, ImportError):
-        return "failed to map segment" in str(error) or "annot allocate memory" in str(error)
+    if isinstance(error, (SystemError, TypeError)):
+        # Python raises them in places that do not expect a MemoryError, such as an import.
+        return _lacks_address_space()
     # bson wraps any error in an InvalidBSON with the same message, and a MemoryError has no message.
     is_wrapped = type(error).__name__ == "InvalidBSON" and not str(error)
     return isinstance(error, MemoryError) or is_wrapped
+
+
+def _messages(error: BaseException) -> list[str]:
+    """Return the message of an error, and of the one that was handled when it was raised."""
+    return [str(one) for one in (error, error.__context__) if one is not None]
+
+
+def _lacks_address_space() -> bool:
+    """Return whether a limit on the address space (`ulimit -v`) is all but reached (Linux only)."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    try:
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    except OSError:
+        return False
+    return limit != resource.RLIM_INFINITY and limit - used < LITTLE_SPACE
 
 
 def exit_code_of(error: BaseException) -> int:

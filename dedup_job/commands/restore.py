@@ -295,7 +295,7 @@ def restore_records(
     refused = {raw_id: ("source", reason) for raw_id, reason in not_moved.items()}
     # The source may have a record of its own with the id.
     there = [each for each in records if each.id not in refused or each.is_in_source]
-    by_target = target.insert([each.raw for each in there])
+    by_target = target.insert([each.raw for each in there], check_held=ledger.check_held)
     for place, each in enumerate(there):
         refused.pop(each.id, None)
         if place in by_target:

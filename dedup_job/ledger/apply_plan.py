@@ -111,7 +111,11 @@ def not_as_judged(plan: Plan, records: CurrentRecords, rows: Iterable[int]) -> d
 
 
 def insert_kept(
-    records: CurrentRecords, rows: Sequence[int], target: Target, absent: Collection[bytes] = ()
+    records: CurrentRecords,
+    rows: Sequence[int],
+    target: Target,
+    absent: Collection[bytes],
+    check_held: Callable[[], object],
 ) -> dict[int, Verdict]:
     """Insert the records of these rows; return the new verdicts of rows that the target refuses.
 
@@ -120,8 +124,10 @@ def insert_kept(
         rows: Rows to insert.
         target: The target.
         absent: Ids known to be absent from the target; see `Target.insert`.
+        check_held: As for `Target.insert`.
     """
-    refused = target.insert([raw for row in rows if (raw := records.raws[row]) is not None], absent)
+    raws = [raw for row in rows if (raw := records.raws[row]) is not None]
+    refused = target.insert(raws, absent, check_held)
     return {rows[place]: Verdict(Action.REFUSED, reason) for place, reason in refused.items()}
 
 
@@ -195,14 +201,16 @@ def exchange_kept(
         del due[list(due)[refused]]
 
 
-def insert_missing(stored: StoredPlan, records: CurrentRecords, target: Target) -> None:
+def insert_missing(
+    stored: StoredPlan, records: CurrentRecords, target: Target, check_held: Callable[[], object]
+) -> None:
     """Insert kept records again, in their new version, that somebody deleted from the target.
 
-    Records that the target refuses are found by `rows_in_target`.
+    Records that the target refuses are found by `rows_in_target`.  `check_held` is as for `Target.insert`.
     """
     rows = stored.plan.rows(*COPYING_ACTIONS)
     due = {stored.plan.ids[row]: raw for row, raw in _new_versions(stored, records, rows).items()}
-    target.insert([due[raw_id] for raw_id in sorted(target.absent(due))])
+    target.insert([due[raw_id] for raw_id in sorted(target.absent(due))], check_held=check_held)
 
 
 def remove_rest(stored: StoredPlan, target: Target, deadline: Deadline) -> dict[int, Verdict]:

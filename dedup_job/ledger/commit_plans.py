@@ -286,7 +286,7 @@ class Ledger(LeasedLedger):
             failed = replace_kept(stored, records, rows, target, partial(self.deadline, stored.id))
         if failed := failed or not_as_judged(stored.plan, records, rows):
             return failed, [row for row in rows if failed.get(row, UNIQUE).action in COPYING_ACTIONS]
-        return insert_kept(records, rows, target, absent), []
+        return insert_kept(records, rows, target, absent, self.check_held), []
 
     def _apply_renewal(self, stored: StoredPlan, records: CurrentRecords, target: Target) -> list[bytes]:
         """Apply an accepted renewal, and write its hashes into the earlier plans of its records.
@@ -300,7 +300,7 @@ class Ledger(LeasedLedger):
         deadline = partial(self.deadline, stored.id)
         refused = replace_kept(stored, records, rows, target, deadline)
         exchange_kept(stored, records, list(refused), target, deadline)
-        insert_missing(stored, records, target)
+        insert_missing(stored, records, target, self.check_held)
         rows = rows_in_target(stored, target)
         self.check_places()
         self._earlier.renew(stored, rows)

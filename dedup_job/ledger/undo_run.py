@@ -62,9 +62,13 @@ class UndoBackup:
         self._collection.attempt(lambda: create_collection(self._collection.unretried))
         self._records.remove([], before)
 
-    def put(self, raws: Sequence[bytes]) -> None:
-        """Store raw records; raise StateError if it holds other records with their ids."""
-        if self._records.insert(raws):
+    def put(self, raws: Sequence[bytes], check_held: Callable[[], object]) -> None:
+        """Store raw records; raise StateError if it holds other records with their ids.
+
+        What a run without the lease stores here would return to the target if it is deleted from the source,
+        so `check_held` is called as by `Target.insert`.
+        """
+        if self._records.insert(raws, check_held=check_held):
             raise StateError(
                 f"{self.name} holds other records with these ids; check them, move them to another "
                 "collection, and run undo again"
@@ -265,9 +269,7 @@ class UndoRun:
             left |= stay
             due = {raw_id: found[raw_id] for raw_id in found.keys() - stay.keys()}
             if due:
-                # A backup of another command's record would return to the target if the record is deleted.
-                self.ledger.check_held()
-                self._backup.put(list(due.values()))
+                self._backup.put(list(due.values()), self.ledger.check_held)
                 remove_until_gone(self.target, due, self._deadline)
                 left = {raw_id: why for raw_id, why in left.items() if raw_id not in due}
                 left |= self._empty_backup(hashes)
@@ -290,8 +292,8 @@ class UndoRun:
             judged = {raw_id: hashes.get(raw_id) or digest(raw) for raw_id, raw in held.items()}
             stay = reasons_to_stay(held, judged, self.source)
             self.ledger.check_places()
-            self.ledger.check_held()
-            if refused := self.target.insert([held[raw_id] for raw_id in stay]):
+            kept = [held[raw_id] for raw_id in stay]
+            if refused := self.target.insert(kept, check_held=self.ledger.check_held):
                 raise StateError(
                     f"{len(refused)} records left the source while undo removed them, and the target "
                     f"refuses to take them back ({refused[min(refused)]}); {self._backup.name} holds them; "

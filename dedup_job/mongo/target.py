@@ -80,7 +80,12 @@ class Target(RecordsById):
 
         return self._collection.attempt(find_other)
 
-    def insert(self, records: Sequence[bytes], absent: Known[bytes] = ()) -> dict[int, str]:
+    def insert(
+        self,
+        records: Sequence[bytes],
+        absent: Known[bytes] = (),
+        check_held: Callable[[], object] = lambda: None,
+    ) -> dict[int, str]:
         """Insert raw records.
 
         A record that is already there, byte for byte, is not refused: an earlier, killed run inserted it.
@@ -90,6 +95,8 @@ class Target(RecordsById):
             records: The raw records.
             absent: Ids that were free a moment ago. Their refusals are believed without a lookup, and a
                 single record is first tried on the primary alone.
+            check_held: Raises LeaseHeld if another run has taken the lease.  It is called right before, as an
+                insert itself cannot ask.
 
         Returns:
             The reason of each refusal, by position in `records`.
@@ -99,7 +106,7 @@ class Target(RecordsById):
         if len(records) == 1 and id_of(records[0]) in absent and (reason := self._try_on_primary(records[0])):
             return {0: reason}
         self._warn_of_times(records)
-        errors = self._collection.attempt(lambda: self._insert(records))
+        errors = self._collection.attempt(lambda: self._insert(records, check_held))
         return self._name_refusals(records, {error["index"]: error for error in errors}, absent)
 
     def check_rights(self) -> None:
@@ -228,8 +235,9 @@ class Target(RecordsById):
                 return name_refusal(error)
         return None
 
-    def _insert(self, records: Sequence[bytes]) -> list[Mapping[str, Any]]:
+    def _insert(self, records: Sequence[bytes], check_held: Callable[[], object]) -> list[Mapping[str, Any]]:
         """Insert records, and return the errors that belong to single records."""
+        check_held()
         try:
             self._collection.unretried.insert_many(map(RawBSONDocument, records), ordered=False)
         except BulkWriteError as error:
@@ -268,7 +276,12 @@ class Target(RecordsById):
 class _FilledTarget(Target):
     """A target that already holds every record, so it inserts nothing."""
 
-    def insert(self, records: Sequence[bytes], absent: Known[bytes] = ()) -> dict[int, str]:
+    def insert(
+        self,
+        records: Sequence[bytes],
+        absent: Known[bytes] = (),
+        check_held: Callable[[], object] = lambda: None,
+    ) -> dict[int, str]:
         """No-op: every record is already in the target."""
         return {}
 
@@ -289,7 +302,12 @@ class SourceAsTarget(Target):
         """Return no ids: a record cannot differ from itself."""
         return set()
 
-    def insert(self, records: Sequence[bytes], absent: Known[bytes] = ()) -> dict[int, str]:
+    def insert(
+        self,
+        records: Sequence[bytes],
+        absent: Known[bytes] = (),
+        check_held: Callable[[], object] = lambda: None,
+    ) -> dict[int, str]:
         """No-op: kept records are in the source already."""
         return {}
 

@@ -120,9 +120,9 @@ def test_it_overwrites_no_plan_that_its_successor_amended(
     crash(context, monkeypatch)
     inserted = Target.insert
 
-    def overtaken(target: Target, records: Any, absent: Any) -> dict[int, str]:
+    def overtaken(target: Target, *arguments: Any) -> dict[int, str]:
         """See the refusal, and be overtaken before anything comes of it."""
-        refused = inserted(target, records, absent)
+        refused = inserted(target, *arguments)
         monkeypatch.setattr(Target, "insert", inserted)
         job.source.delete_one({"_id": 1})  # the successor finds another reason to refuse it
         decide(context)

@@ -250,10 +250,10 @@ def test_faults_that_are_waited_out_are_logged_by_name_alone(
     faults = iter([AutoReconnect(TEXT)])
     insert = Target._insert
 
-    def failing(self: Target, records: Sequence[bytes]) -> Any:
+    def failing(self: Target, *arguments: Any) -> Any:
         for fault in faults:
             raise fault
-        return insert(self, records)
+        return insert(self, *arguments)
 
     monkeypatch.setattr(Target, "_insert", failing)
     job.source.insert_one({"text": TEXT})

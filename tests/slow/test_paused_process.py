@@ -20,6 +20,7 @@ from tests.support.restore_cases import restore, with_two_copies
 from tests.support.snapshot import Snapshot
 from tests.support.stopped_process import Event, hurry_removals, sleep_past_removals, stopped
 from tests.support.sweep_cases import ARCHIVE, archived, sweep
+from tests.support.sync_cases import up_to_date
 from tests.support.undo_cases import OTHERS, odd_run, state, undo
 
 pytestmark = pytest.mark.long
@@ -162,6 +163,30 @@ def test_a_backfill_that_wakes_when_all_is_undone_leaves_records_that_nobody_tak
     assert job.differences().keys() == {"foreign"}
     with pytest.raises(ConfigError, match="records that no run put there"):
         job.decide("backfill")
+
+
+def test_a_run_that_wakes_before_it_inserts_when_its_records_were_decided_otherwise_inserts_none(
+    job: Job,
+) -> None:
+    job.source.insert_many([{"_id": n, "text": OTHERS[n]} for n in range(2)])
+    job.decide("backfill")
+    job.source.insert_many([{"_id": n, "text": OTHERS[n]} for n in range(2, 5)])
+
+    def is_accepted(_: int, event: Event) -> bool:
+        return bool(
+            event.command.get("find") == "unique.dedup.head"
+            and job.ledger("head").find_one({"pending": {"$ne": None}})
+        )
+
+    def decided_otherwise(_: Event) -> None:
+        job.decide("run")
+        job.source.update_many({"_id": {"$gt": 1}}, {"$set": {"text": OTHERS[0]}})
+        up_to_date(job)
+
+    with pytest.raises(LeaseHeld):
+        stopped(lambda: job.decide("run"), is_accepted, decided_otherwise)
+
+    assert job.differences() == {}
 
 
 def undo_last(job: Job) -> None:

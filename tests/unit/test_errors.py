@@ -16,6 +16,37 @@ def test_each_error_has_its_exit_code() -> None:
     assert list(map(exit_code_of, errors)) == [78, 74, 74, 70, 70]
 
 
+PROGRAM = """
+import resource
+import numpy
+from dedup_job.errors import exit_code_of
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + {more},) * 2)
+try:
+    {work}
+except BaseException as error:
+    found = type(error).__name__, exit_code_of(error)
+print(*found)
+"""
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "work", "found"),
+    [
+        (40, "import llvmlite.binding", "OSError 74"),
+        (8, "raise SystemError", "SystemError 74"),
+        (8, "raise ValueError", "ValueError 70"),
+        (80, "raise SystemError", "SystemError 70"),
+    ],
+)
+def test_what_python_raises_where_the_address_space_ends_is_want_of_memory(
+    megabytes: int, work: str, found: str
+) -> None:
+    program = PROGRAM.format(more=megabytes << 20, work=work)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == found, done.stderr
+
+
 def test_want_of_memory_is_not_called_a_bug(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
