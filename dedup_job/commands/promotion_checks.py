@@ -17,7 +17,12 @@ from dedup_job.ledger.head import Head, Origin
 from dedup_job.ledger.promotion_state import BEGUN, RETURNING, Promotion
 from dedup_job.ledger.run_history import RunId
 from dedup_job.ledger.settings_fit_ledger import check_keeps_dropped, finish_undo_first, no_decisions_error
-from dedup_job.mongo.collection_checks import check_new_name, check_not_exchanged, differing_options
+from dedup_job.mongo.collection_checks import (
+    check_new_name,
+    check_not_exchanged,
+    check_source,
+    differing_options,
+)
 from dedup_job.mongo.connect_and_retry import RetryPolicy
 from dedup_job.mongo.mark_field import MarkField
 from dedup_job.mongo.pages import BatchSize
@@ -173,6 +178,8 @@ def check_promote(pair: Pair, options: PromoteOptions, advance: Advance) -> Inte
         if options.keep_as is not None:
             check_new_name(pair.collection(kept_as), "--keep-as")
         _check_rights(pair, {pair.place: kept_as, pair.target: pair.place})
+        # From then on the job reads it as a source.
+        check_source(pair.collection(pair.target), "[target]")
         indexes = context.indexes.compare()
         if indexes.refused and not options.skip_indexes:
             raise ConfigError(

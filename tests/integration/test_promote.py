@@ -721,6 +721,19 @@ def test_a_target_that_lacks_kept_records_is_not_promoted_unverified_either(
     assert decided.hash() == before
 
 
+def test_a_clustered_target_is_not_promoted_as_the_job_could_not_read_it_then(
+    job: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job.set("source", fields=["data"])
+    job.source.insert_many(number_records(made_up_records()[:20]))
+    job.database.create_collection("unique", clusteredIndex={"key": {"_id": 1}, "unique": True})
+    job.decide("backfill")
+
+    said = Console(capsys, job.config_file())("promote", "--yes")
+
+    assert (said.code, "unique is a clustered collection, which has no _id index" in said.err) == (78, True)
+
+
 def test_a_target_that_was_dropped_is_not_promoted_unverified_either(
     decided: Job, capsys: pytest.CaptureFixture[str]
 ) -> None:
