@@ -178,8 +178,6 @@ def check_promote(pair: Pair, options: PromoteOptions, advance: Advance) -> Inte
         if options.keep_as is not None:
             check_new_name(pair.collection(kept_as), "--keep-as")
         _check_rights(pair, {pair.place: kept_as, pair.target: pair.place})
-        # From then on the job reads it as a source.
-        check_source(pair.collection(pair.target), "[target]")
         indexes = context.indexes.compare()
         if indexes.refused and not options.skip_indexes:
             raise ConfigError(
@@ -187,6 +185,8 @@ def check_promote(pair: Pair, options: PromoteOptions, advance: Advance) -> Inte
                 f"{command_line('backfill --copy-indexes')}, or go on without them: --skip-indexes"
             )
         _check_records(context, head, options, advance)
+        # From then on the job reads the target as a source.
+        check_source(pair.collection(pair.target), "[target]")
         uuids = context.places.now()["collections"]
     counts = head.counts
     dropped = counts.duplicate - pair.reader.count_restored()
