@@ -286,7 +286,7 @@ class _FilledTarget(Target):
         return {}
 
 
-class SourceAsTarget(Target):
+class SourceAsTarget(_FilledTarget):
     """The source as its own target: its kept records are used where they are, and nothing is written.
 
     Nothing is refused, and no record has two versions.
@@ -301,15 +301,6 @@ class SourceAsTarget(Target):
     def conflicting(self, records: Iterable[bytes]) -> set[bytes]:
         """Return no ids: a record cannot differ from itself."""
         return set()
-
-    def insert(
-        self,
-        records: Sequence[bytes],
-        absent: Known[bytes] = (),
-        check_held: Callable[[], object] = lambda: None,
-    ) -> dict[int, str]:
-        """No-op: kept records are in the source already."""
-        return {}
 
     def remove(self, ids: Sequence[bytes], before: datetime) -> None:
         """No-op: the source keeps records that are dropped."""
