@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from dedup_job.commands.mark import mark
 from tests.support.job import RAW, Job
 from tests.support.kill_in_process import commands_of, killed
 from tests.support.made_up_records import made_up_records, number_records
+from tests.support.marks import write_marks
 from tests.support.undo_cases import undo
 
 OTHER = "完全不同的另一段文字，谁也没有见过它。"
@@ -39,11 +39,6 @@ def answer(job: Job, *arguments: str, code: int = 0) -> Any:
     done = job.command(*arguments, "--json")
     assert done.returncode == code, done.stderr
     return json.loads(done.stdout)
-
-
-def write_marks(job: Job) -> None:
-    with job.context() as context:
-        mark(context, lambda count: None)
 
 
 @pytest.fixture(params=[False, True], ids=["bare", "with copies"])

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from bson import encode
 
-from dedup_job.commands.mark import clear_marks, mark
+from dedup_job.commands.mark import clear_marks
 from dedup_job.ledger import head, leased_ledger, move_to_archive_and_back
 from tests.support.faulty_runs import install
 from tests.support.job import Job
+from tests.support.marks import write_marks
 from tests.support.preferred_records import chained_records
 from tests.support.restore_cases import restore, with_two_copies
 from tests.support.snapshot import Snapshot, contents, names
@@ -86,11 +87,6 @@ def undone_with_archive(job: Job) -> Work:
     run = with_two_copies(job)
     sweep(job)
     return lambda: undo(job, run)
-
-
-def write_marks(job: Job) -> None:
-    with job.context() as context:
-        mark(context, lambda number: None)
 
 
 def marked(job: Job) -> Work:

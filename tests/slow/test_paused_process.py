@@ -10,11 +10,12 @@ from itertools import count
 
 import pytest
 
-from dedup_job.commands.mark import clear_marks, mark
+from dedup_job.commands.mark import clear_marks
 from dedup_job.errors import ConfigError, LeaseHeld, UsageError
 from tests.support.faulty_runs import install
 from tests.support.job import Job
 from tests.support.kill_in_process import commands_of
+from tests.support.marks import write_marks
 from tests.support.preferred_records import chained_records
 from tests.support.restore_cases import restore, with_two_copies
 from tests.support.snapshot import Snapshot
@@ -305,11 +306,6 @@ def test_an_undo_that_wakes_within_its_lease_leaves_no_backup(job: Job, short: N
 
 def marked(job: Job) -> set[int]:
     return {record["_id"] for record in job.source.find({"dedup": {"$exists": True}})}
-
-
-def write_marks(job: Job) -> None:
-    with job.context() as context:
-        mark(context, lambda count: None)
 
 
 def changes_source(_: int, event: Event) -> bool:
