@@ -33,7 +33,7 @@ from pydantic.fields import FieldInfo
 
 from dedup_job.config_errors import describe_errors
 from dedup_job.errors import ConfigError, UsageError
-from dedup_job.fingerprint.preference_rule import LENGTH, NUMBERS, TIMES, PreferRule
+from dedup_job.preference.preference_rule import LENGTH, NUMBERS, TIMES, PreferRule
 from dedup_job.threads_and_processors import count_processors
 
 URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")

@@ -10,7 +10,6 @@ from functools import partial
 
 import numpy as np
 
-from dedup_job.fingerprint.preference_ranks import BEST
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.run_history import RunId
@@ -33,6 +32,7 @@ from dedup_job.pipeline.replace_keepers_in_ledger import (
     choose_decider,
 )
 from dedup_job.pipeline.skip_restored_and_long_ids import skip_records
+from dedup_job.preference.preference_ranks import BEST
 from dedup_job.records import ADOPT, BACKFILL, UNIQUE, Action, Batch, Counts, Plan, Verdict
 from dedup_job.report.run_summary import RunSummary
 

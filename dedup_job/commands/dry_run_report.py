@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from dedup_job.commands.backfill_and_run import plan_adoption
 from dedup_job.commands.status import expected_records
-from dedup_job.fingerprint.preference_ranks import pack_rank
 from dedup_job.index.digest_index import DigestIndex
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.reader import LedgerReader
@@ -31,6 +30,7 @@ from dedup_job.pipeline.prior_decisions_and_source_scan import (
     warn_missing_keepers,
 )
 from dedup_job.pipeline.replace_keepers_in_ledger import choose_decider
+from dedup_job.preference.preference_ranks import pack_rank
 from dedup_job.records import (
     BACKFILL,
     COPYING_ACTIONS,

@@ -14,12 +14,12 @@ from dedup_job.fingerprint.group_separation import separate_groups
 from dedup_job.fingerprint.idf import Idf, read_idf
 from dedup_job.fingerprint.jieba_to_segmenter_tables import load_tables
 from dedup_job.fingerprint.minhash_bands import band_keys
-from dedup_job.fingerprint.preference_ranks import Ranks, rank_records
 from dedup_job.fingerprint.recipe import Recipe, Resource
 from dedup_job.fingerprint.segment import Segmenter, read_stop_words, read_user_words
 from dedup_job.fingerprint.shingles import number_seeds, shingle_sets
 from dedup_job.fingerprint.simhash import compute_simhashes
 from dedup_job.fingerprint.weighted_terms import TermFinder
+from dedup_job.preference.preference_ranks import Ranks, rank_records
 from dedup_job.records import Fingerprints, digests
 from dedup_job.text.code_points import encode_lower_case
 

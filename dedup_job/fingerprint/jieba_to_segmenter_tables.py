@@ -30,7 +30,7 @@ from dedup_job.fingerprint.segmenter_tables import (
     find_word,
     insert_words,
 )
-from dedup_job.text.code_points import encode_text
+from dedup_job.text.code_points import encode_text, encode_texts
 
 UserWords = tuple[tuple[str, int | None], ...]
 """Words with their frequency; None for a frequency that is just great enough to keep the word whole."""
@@ -166,17 +166,6 @@ def _parse_words(text: str) -> tuple[npt.NDArray[np.int64], Codes, npt.NDArray[n
     Returns:
         The offsets of the words' code points, the code points, and the frequencies.
     """
-    codes = encode_text(text)
-    # With numpy: 350,000 strings in Python would take 0.1 s longer.
-    spaces = np.flatnonzero(codes == ord(" ")).reshape(-1, 2)
-    starts = np.concatenate([[0], np.flatnonzero(codes == ord("\n"))[:-1] + 1])
-    stops, digits = spaces[:, 0], np.diff(spaces)[:, 0] - 1
-    frequencies = np.zeros(len(starts), np.int64)
-    for place in range(digits.max()):
-        has_digit = place < digits
-        digit = codes[stops[has_digit] + 1 + place] - ord("0")
-        frequencies[has_digit] = 10 * frequencies[has_digit] + digit
-    steps = np.zeros(len(codes), np.int8)
-    steps[starts], steps[stops] = 1, -1
-    is_in_word = np.cumsum(steps, dtype=np.int8) == 1
-    return np.concatenate([[0], np.cumsum(stops - starts)]), codes[is_in_word], frequencies
+    fields = text.split()
+    words = encode_texts(fields[::3])
+    return words.offsets, words.values, np.array(fields[1::3], np.int64)

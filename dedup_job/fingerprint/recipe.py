@@ -13,8 +13,8 @@ from typing import Any
 
 from dedup_job.fingerprint.group_separation import GROUP_WORDS
 from dedup_job.fingerprint.idf import jieba_idf_path
-from dedup_job.fingerprint.preference_rule import PreferRule
 from dedup_job.fingerprint.weighted_terms import TermRule
+from dedup_job.preference.preference_rule import PreferRule
 from dedup_job.records import Fingerprints, digest
 from dedup_job.text.clean import Cleaner
 from dedup_job.text.fields import ExtractedText, TextFields

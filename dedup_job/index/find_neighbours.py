@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.fingerprint.preference_ranks import BEST, tie_key
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.index.judge import (
     MISSING_KEEPER,
@@ -26,6 +25,8 @@ from dedup_job.index.judge import (
 )
 from dedup_job.index.keeper_of_each_text import KeeperRef, Keepers
 from dedup_job.index.similarity import ShingleSets, set_sizes, similarities_at_least
+from dedup_job.preference.id_order import tie_key
+from dedup_job.preference.preference_ranks import BEST
 from dedup_job.records import Fingerprints
 
 Flags = npt.NDArray[np.bool_]

@@ -13,7 +13,6 @@ from pymongo import ReplaceOne
 from pymongo.collection import Collection
 from pymongo.errors import BulkWriteError
 
-from dedup_job.fingerprint.preference_ranks import pack_rank
 from dedup_job.ledger.name_damaged_documents import name_damage
 from dedup_job.ledger.plan_format import StoredPlan
 from dedup_job.mongo.ids import (
@@ -32,6 +31,7 @@ from dedup_job.mongo.ids import (
 )
 from dedup_job.mongo.retrying_collection import RetryingCollection, in_time
 from dedup_job.mongo.target import record_errors
+from dedup_job.preference.preference_ranks import pack_rank
 from dedup_job.records import ADOPT, RAW, REPLACE, Action
 
 # Offset of the first element of an id that is a document.

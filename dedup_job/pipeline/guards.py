@@ -13,10 +13,10 @@ from typing import Self
 
 from dedup_job.config import LimitSettings
 from dedup_job.errors import GuardStop
-from dedup_job.fingerprint.preference_ranks import NOTHING, count_kinds
-from dedup_job.fingerprint.preference_rule import LENGTH
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.mongo.ids import extended
+from dedup_job.preference.preference_ranks import NOTHING, count_kinds
+from dedup_job.preference.preference_rule import LENGTH
 from dedup_job.records import Action, FingerprintedBatch, Plan, Unchecked, is_failure
 from dedup_job.report.decision_lines import compare_command
 from dedup_job.report.terminal_text import format_id

@@ -17,7 +17,6 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.fingerprint.preference_ranks import best_first
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.index.find_neighbours import (
     AreBetter,
@@ -29,6 +28,7 @@ from dedup_job.index.judge import BatchNeighbours, Judgement
 from dedup_job.index.keeper_of_each_text import BatchTexts, KeeperRef, Keepers
 from dedup_job.index.key_map_search import NO_DISTANCE
 from dedup_job.mongo.ids import IdSet
+from dedup_job.preference.preference_ranks import best_first
 from dedup_job.records import (
     CONFLICT,
     UNIQUE,

@@ -12,7 +12,6 @@ from operator import attrgetter
 import numpy as np
 
 from dedup_job.errors import StateError
-from dedup_job.fingerprint.preference_ranks import BEST, pack_rank
 from dedup_job.index.keeper_of_each_text import KeeperRef, Keepers
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.plan_format import PlanColumns
@@ -29,6 +28,7 @@ from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
 from dedup_job.pipeline.guards import InterruptedCounts
 from dedup_job.pipeline.job import commit_in_parts, make_plan
 from dedup_job.pipeline.skip_restored_and_long_ids import skip_records
+from dedup_job.preference.preference_ranks import BEST, pack_rank
 from dedup_job.records import (
     NIGHTLY,
     OUTSIDE_SOURCE,

@@ -19,7 +19,6 @@ from typing import Protocol
 
 import numpy as np
 
-from dedup_job.fingerprint.preference_ranks import BEST, pack_rank, unpack_ranks
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.index.digest_index import DigestIndex
 from dedup_job.index.judge import Numbers
@@ -40,6 +39,7 @@ from dedup_job.pipeline.job import (
     find_adopted,
     make_plan,
 )
+from dedup_job.preference.preference_ranks import BEST, pack_rank, unpack_ranks
 from dedup_job.records import (
     UNIQUE,
     VANISHED,

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dedup_job.fingerprint.preference_ranks import preference_keys
 from dedup_job.native.ragged_and_growing_arrays import Ragged
+from dedup_job.preference.preference_ranks import preference_keys
 from dedup_job.records import Fingerprints
 
 # A record's `order` is one int64 that sorts like the source: the number of its range in the upper bits, and

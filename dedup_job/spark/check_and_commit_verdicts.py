@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.fingerprint.preference_ranks import ranks_in
 from dedup_job.mongo.pages import prefetch
 from dedup_job.pipeline.job import Observe
+from dedup_job.preference.preference_ranks import ranks_in
 from dedup_job.records import UNIQUE, Batch, Counts, Plan, digests
 from dedup_job.spark.adjust_planned_verdicts import Deviations, ExpectedRows, Phase, SparkDecision, decide
 

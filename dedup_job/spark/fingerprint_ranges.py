@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from dedup_job.fingerprint.preference_ranks import BEST
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.pipeline.fingerprint_workers import Capacity, FingerprintWorkers
 from dedup_job.pipeline.skip_restored_and_long_ids import skip_records
+from dedup_job.preference.preference_ranks import BEST
 from dedup_job.records import Batch
 from dedup_job.spark.arrow_columns import POSITION_BITS, RECORDS, ddl, records
 

@@ -17,10 +17,10 @@ from dedup_job.commands.backfill_and_run import adopt
 from dedup_job.commands.dry_run_report import DryRun, dry_run
 from dedup_job.commands.find import find
 from dedup_job.errors import GuardStop, NotPermitted, StateError
-from dedup_job.fingerprint.preference_ranks import tie_key
 from dedup_job.mongo.ids import extended, id_of
 from dedup_job.mongo.target import Target
 from dedup_job.pipeline import guards
+from dedup_job.preference.id_order import tie_key
 from dedup_job.recipe_from_settings import make_recipe
 from dedup_job.records import Action
 from tests.support.inline_engine import without_workers

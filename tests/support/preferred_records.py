@@ -11,9 +11,9 @@ import numpy as np
 from bson import encode
 
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
-from dedup_job.fingerprint.preference_ranks import best_first
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.index.similarity import jaccard
+from dedup_job.preference.preference_ranks import best_first
 from dedup_job.records import Fingerprints
 
 CHARACTERS = "天地玄黄宇宙洪荒日月盈昃辰宿列张寒来暑往秋收冬藏闰余成岁律吕调阳云腾致雨露结为霜"

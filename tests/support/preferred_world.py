@@ -8,8 +8,6 @@ from unittest import mock
 
 import numpy as np
 
-from dedup_job.fingerprint.preference_ranks import best_first, pack_rank
-from dedup_job.fingerprint.preference_rule import PreferRule
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.index import candidate_index
 from dedup_job.index.keeper_of_each_text import KeeperRefetch, Keepers
@@ -21,6 +19,8 @@ from dedup_job.native.ragged_and_growing_arrays import Ragged
 from dedup_job.pipeline.decide_again_queue import DroppedRecord, LeavingRecord
 from dedup_job.pipeline.prior_decisions_and_source_scan import UnsettledKeepers
 from dedup_job.pipeline.replace_keepers import KeepBest
+from dedup_job.preference.preference_ranks import best_first, pack_rank
+from dedup_job.preference.preference_rule import PreferRule
 from dedup_job.records import (
     REDECIDE,
     REPLACE,

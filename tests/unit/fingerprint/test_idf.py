@@ -125,6 +125,11 @@ def test_remarks_and_empty_lines_are_skipped(table: Path) -> None:
     assert look_up(read_idf(table), "a b", "c") == [fixed(1.5), fixed(2.5)]
 
 
+def test_a_term_may_have_white_space_in_it(table: Path) -> None:
+    table.write_text("1\t2 3\na\u3000b 1.5\n", "utf-8")
+    assert look_up(read_idf(table), "1\t2", "a\u3000b") == [fixed(3), fixed(1.5)]
+
+
 @given(st.floats(0, 1e9, exclude_min=True))
 def test_a_fixed_point_weight_is_within_half_a_unit_and_at_least_one(
     tmp_path_factory: pytest.TempPathFactory, value: float

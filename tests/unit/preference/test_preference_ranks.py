@@ -10,7 +10,7 @@ from bson import Decimal128, Int64, ObjectId, encode
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.fingerprint.preference_ranks import (
+from dedup_job.preference.preference_ranks import (
     BEST,
     MISSING,
     best_first,
@@ -19,10 +19,9 @@ from dedup_job.fingerprint.preference_ranks import (
     preference_keys,
     rank_records,
     ranks_in,
-    tie_key,
     unpack_ranks,
 )
-from dedup_job.fingerprint.preference_rule import PreferRule
+from dedup_job.preference.preference_rule import PreferRule
 
 NANS = [Decimal128("NaN"), Decimal128("sNaN"), Decimal128("-sNaN")]
 LENGTH, SCORE = PreferRule("longest"), PreferRule("descending", "meta.score")
@@ -85,30 +84,6 @@ def test_records_are_sorted_by_the_first_rule_then_the_next_then_the_id(rows: li
     ids = [encode({"_id": 300 - number}) for number in range(len(rows))]
     order = best_first(np.array(rows, np.uint64), ids).tolist()
     assert order == sorted(range(len(rows)), key=lambda row: (-rows[row][0], -rows[row][1], -row))
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        [-(2**40), -1.5, -1, 0, 0.5, 1, 255, 256, 2**40, Int64(2**60)],
-        ["", "a", "aa", "b", "天"],
-        [datetime(1960, 1, 1), datetime(1971, 1, 1), datetime(2024, 1, 1)],
-        [ObjectId("0" * 24), ObjectId("0" * 23 + "1"), ObjectId("f" * 24)],
-        [Decimal128("-1E400"), -1e300, Decimal128("0.1"), 0.1, 2**53, Int64(2**53 + 1), Decimal128("1E400")],
-    ],
-)
-def test_ids_of_one_type_are_sorted_as_on_the_server(values: list[Any]) -> None:
-    keys = [tie_key(encode({"_id": value})) for value in values]
-    assert keys == sorted(keys)
-    assert len(set(keys)) == len(keys)
-
-
-def test_ids_that_are_no_unicode_or_no_number_have_a_place_too() -> None:
-    texts, names = encode({"_id": {"a": "xyz"}}), encode({"_id": {"xyz": 1}})
-    odd = [texts.replace(b"xyz", b"x\xffz"), names.replace(b"xyz", b"x\xffz")]
-    assert len({tie_key(raw_id) for raw_id in (texts, names, *odd)}) == 4
-    nans = [encode({"_id": nan}) for nan in NANS]
-    assert max(map(tie_key, nans)) < tie_key(encode({"_id": float("-inf")}))
 
 
 @given(st.lists(st.tuples(st.integers(0, BEST), st.integers(0, BEST)), max_size=5))
