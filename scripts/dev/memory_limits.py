@@ -11,7 +11,6 @@ limit. Exits with 1 if a limit had another outcome: another code, a crash, a han
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import resource
 import subprocess
@@ -30,6 +29,7 @@ from pymongo.database import Database
 from scripts.bench.corpus import generate
 from scripts.bench.measure import numbers, row, table
 from scripts.dev.local_mongod import open_server
+from tests.support.settings_toml import settings_toml
 
 DATABASE = "memory_limits"
 HANG_SECONDS = 90.0
@@ -136,12 +136,7 @@ class Trial:
             "engine": {"workers": workers},
         }
         path = self._folder / f"{target}.toml"
-        lines = [
-            line
-            for section, values in tables.items()
-            for line in (f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items()))
-        ]
-        path.write_text("\n".join(lines) + "\n", "utf-8")
+        path.write_text(settings_toml(tables), "utf-8")
         return path
 
     def _outcome(self, target: str) -> object:

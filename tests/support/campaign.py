@@ -7,7 +7,6 @@ each duplicate, and that the decisions equal an undisturbed run's.
 
 from __future__ import annotations
 
-import json
 import tempfile
 import uuid
 from collections import Counter
@@ -27,6 +26,7 @@ from dedup_job.ledger.reader import LedgerReader
 from dedup_job.mongo.ids import id_of
 from dedup_job.records import Action, Counts
 from scripts.bench.corpus import Mix, Sample, samples
+from tests.support.settings_toml import settings_toml
 
 RAW: CodecOptions[Any] = CodecOptions(document_class=RawBSONDocument)
 SOURCE, TARGET = "pages", "unique"
@@ -173,11 +173,8 @@ class Arena:
             "limits": {**limits, **tables.pop("limits", {})},
             **tables,
         }
-        lines = []
-        for section, values in everything.items():
-            lines += [f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
         path = self.folder / f"{uuid.uuid4().hex}.toml"
-        path.write_text("\n".join(lines) + "\n", "utf-8")
+        path.write_text(settings_toml(everything), "utf-8")
         return path
 
     def state(self) -> State:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -18,6 +17,7 @@ from scripts.bench.load_sample import load
 from scripts.dev.local_mongod import LocalMongod
 from scripts.dev.run_tutorial import RUN_ID, prepare_folder
 from tests.support.job import ROOT
+from tests.support.settings_toml import settings_toml
 from tests.support.waiting import HANG_SECONDS
 from tests.support.warm_program import WarmProgram
 
@@ -96,13 +96,7 @@ class Desk:
         for section, values in tomllib.loads(toml).items():
             table = self.settings.get(section)
             self.settings[section] = table | values if isinstance(table, dict) else values
-        # A key without a table, such as "[engine.conf]", becomes an inline table.
-        lines = []
-        for section, values in self.settings.items():
-            for table in values if isinstance(values, list) else [values]:
-                lines.append(f"[[{section}]]" if isinstance(values, list) else f"[{section}]")
-                lines += [f"{key} = {_toml(value)}" for key, value in table.items()]
-        (self.folder / "shop.toml").write_text("\n".join(lines) + "\n", "utf-8")
+        (self.folder / "shop.toml").write_text(settings_toml(self.settings), "utf-8")
 
     def run(self, script: str, typed: str = "") -> str:
         """Run lines of shell, and return their output.
@@ -184,11 +178,3 @@ def run_page(
             printed += desk.run("\n".join(line for line in lines if not skip(line)), typed)
         elif part.kind == "output":
             yield part.text, printed
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{json.dumps(key)} = {_toml(one)}" for key, one in value.items()) + " }"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_toml, value)) + "]"
-    return json.dumps(value, ensure_ascii=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -27,21 +26,13 @@ from dedup_job.pipeline.command_context import Context
 from dedup_job.report.run_summary import RunSummary
 from dedup_job.report.verify_result import VerifyResult
 from tests.support.forked_commands import Forks
+from tests.support.settings_toml import settings_toml
 from tests.support.waiting import HANG_SECONDS
 
 ROOT = Path(__file__).parents[2]
 RAW: CodecOptions[Any] = CodecOptions(document_class=RawBSONDocument)
 PROGRAM = ("-m", "dedup_job")
 LEDGER = ("head", "plans", "dropped", "exceptions", "runs", "overrides", "left")
-
-
-def as_toml(value: Any) -> str:
-    """A value of the settings in TOML, on one line."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key} = {as_toml(each)}" for key, each in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(as_toml, value)) + "]"
-    return json.dumps(value)
 
 
 def retrying(collection: Collection[Any]) -> RetryingCollection:
@@ -118,14 +109,8 @@ class Job:
         return {one.kind: one.count for one in self.verified().differences}
 
     def config_file(self) -> Path:
-        lines = []
-        for section, values in self.tables.items():
-            # A list of tables is a section that may come several times.
-            for table in values if isinstance(values, list) else [values]:
-                lines.append(f"[[{section}]]" if isinstance(values, list) else f"[{section}]")
-                lines += [f"{key} = {as_toml(value)}" for key, value in table.items()]
         path = self.folder / "job.toml"
-        path.write_text("\n".join(lines) + "\n", "utf-8")
+        path.write_text(settings_toml(self.tables), "utf-8")
         return path
 
     def command(
