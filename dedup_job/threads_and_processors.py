@@ -18,7 +18,8 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from dedup_job.errors import NO_MEMORY, StorageFull
 
-BEGIN_SECONDS = 30.0
+# Looks at a thread that has not started yet, and seconds between them.
+LOOKS, LOOK_SECONDS = 300, 0.1
 # Ranks of work: the lower one comes first.
 URGENT, ORDINARY = 0, 1
 
@@ -52,11 +53,9 @@ def start_thread(work: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -
         raise StorageFull(
             f"the system refuses to start a thread: there are too many processes (ulimit -u), or {NO_MEMORY}"
         ) from error
-    if not begun.wait(BEGIN_SECONDS):
-        raise StorageFull(
-            f"a thread did not start within {BEGIN_SECONDS:g} seconds; if this process was not paused, "
-            f"{NO_MEMORY}"
-        )
+    # Not one long wait: it would be over when a paused process wakes, before the thread could start.
+    if not any(begun.wait(LOOK_SECONDS) for _ in range(LOOKS)):
+        raise StorageFull(f"a thread did not start within {LOOKS * LOOK_SECONDS:g} seconds: {NO_MEMORY}")
 
 
 class Threads:

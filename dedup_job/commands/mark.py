@@ -14,12 +14,12 @@ from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.run_history import RunId
 from dedup_job.ledger.settings_fit_ledger import check_whole
 from dedup_job.mongo.ids import IdSet, extended
-from dedup_job.mongo.mark_field import CHANGED, MarkComparison, Marks, make_mark
+from dedup_job.mongo.mark_field import MarkComparison, Marks, make_mark
 from dedup_job.mongo.pages import prefetch
 from dedup_job.pasteable_command import command_line
 from dedup_job.pipeline.command_context import Context, read_head, read_head_for_preview, undo_origin
 from dedup_job.records import OUTSIDE_SOURCE, Action, Plan
-from dedup_job.report.change_source_results import UNMARKABLE, MarkResult
+from dedup_job.report.change_source_results import MarkResult
 from dedup_job.report.progress import Advance
 
 # Dropped records that are gathered from consecutive plans, and other records in these plans.
@@ -30,7 +30,7 @@ def mark(context: Context, advance: Advance, only_new: bool = False) -> MarkResu
     """Mark the dropped records of the source, and take marks away that no decision asks for.
 
     It can be killed at any moment; the next call resumes.  Records that changed since they were judged have
-    no mark afterwards.
+    no mark afterwards, and what else a record has in the field stays.
 
     Args:
         context: The open connections.
@@ -78,7 +78,7 @@ def preview_marks(context: Context, advance: Advance) -> MarkResult:
     result = MarkResult("", context.source_name, context.marks.field.name, is_preview=True)
     for found in prefetch(look_up(context.marks, plans_from(reader, head, 0), restored)):
         if isinstance(found, MarkComparison):
-            result.add(len(found.due), found.already, _unmarked(found))
+            result.add(len(found.due), found.already, found.unmarked)
         else:
             advance(found.decisions)
     result.seconds = time.monotonic() - started
@@ -222,11 +222,5 @@ def look_up(
 def write_marks(found: MarkComparison, marks: Marks, ledger: Ledger, result: MarkResult) -> None:
     """Mark records, take outdated marks away, and count both."""
     missed = marks.write(found, ledger.deadline_by)
-    unmarked = _unmarked(found)
-    result.cleared += marks.clear(unmarked, ledger.deadline_by)
-    result.add(len(found.due) - len(missed), found.already, unmarked | missed)
-
-
-def _unmarked(found: MarkComparison) -> dict[bytes, str]:
-    """Return why records that are not due have no mark, by their ids."""
-    return dict.fromkeys(found.changed, CHANGED) | dict.fromkeys(found.unmarkable, UNMARKABLE)
+    result.cleared += marks.clear(found.unmarked, ledger.deadline_by)
+    result.add(len(found.due) - len(missed), found.already, {**found.unmarked, **missed})

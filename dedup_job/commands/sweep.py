@@ -66,7 +66,7 @@ def open_archive(context: Context, name: str | None, moved: bool = False) -> Arc
         )
     archive = former or context.archive(name)
     archive.check()
-    archive.check_rights()
+    archive.check_way_back()
     if former is None:
         _check_other_records(context, head, archive)
     return archive

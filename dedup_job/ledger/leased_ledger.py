@@ -17,7 +17,7 @@ from pymongo.errors import PyMongoError
 
 from dedup_job.errors import DedupError, NotPermitted, StateError, exit_code_of
 from dedup_job.ledger.head import SECONDS, Head, HeadDocument, Holder, Origin
-from dedup_job.ledger.plan_format import PlanId
+from dedup_job.ledger.plan_format import PlanId, StoredPlan
 from dedup_job.ledger.promotion_state import Promotion
 from dedup_job.ledger.reader import DECIDING, LedgerReader
 from dedup_job.ledger.record_rows import RowWriter
@@ -214,6 +214,17 @@ class LeasedLedger(LedgerReader):
     def check_held(self) -> None:
         """Raise LeaseHeld if another run has taken the lease."""
         self._document.check_held(self.current_head)
+
+    def plan(self, plan_id: PlanId) -> StoredPlan:
+        """Return one plan, as this run knows it.
+
+        Raises:
+            LeaseHeld: If another run has taken the lease, and may have rewritten or removed the plan.
+            StateError: If it is missing or damaged.
+        """
+        stored = super().plan(plan_id)
+        self.check_held()
+        return stored
 
     def _renew_lease(self, ended: threading.Event) -> None:
         """Renew the lease until the run ends or loses it; the next swap notices a loss."""

@@ -169,7 +169,7 @@ class UndoRun:
                 self.target.remove([], ledger.deadline())
                 self._backup.prepare(ledger.deadline())
             if self.archive is not None:
-                self.archive.check_rights()
+                self.archive.check_way_back()
             self._begin(run)
         moves = ArchiveMoves.begin(ledger, self.archive, "archive") if self.archive else None
         adopted = ledger.adopted_ids(ledger.current_head)

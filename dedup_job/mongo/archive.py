@@ -13,8 +13,8 @@ from datetime import datetime
 from pymongo import DeleteMany, timeout
 from pymongo.errors import BulkWriteError
 
-from dedup_job.errors import StateError
-from dedup_job.mongo.collection_checks import check_archive, create_collection, uuid_of
+from dedup_job.errors import ConfigError, StateError
+from dedup_job.mongo.collection_checks import check_archive, create_collection, is_capped, uuid_of
 from dedup_job.mongo.compare_stored_with_sent import has_empty_time
 from dedup_job.mongo.id_lookup import Lookup
 from dedup_job.mongo.ids import selector
@@ -78,8 +78,19 @@ class Archive:
         """Raise ConfigError if records cannot be moved to this archive, and back."""
         check_archive(self._source, self._target, self._archive)
 
-    def check_rights(self) -> None:
-        """Raise NotPermitted if the user may not move records, before anything is written."""
+    def check_way_back(self) -> None:
+        """Check that records can be moved back without loss, before anything is written.
+
+        Raises:
+            ConfigError: If the source was replaced by a capped collection.
+            NotPermitted: If the user may not move records.
+        """
+        if is_capped(self._source):
+            raise ConfigError(
+                f"the source {self._source.full_name} is a capped collection by now, in which each record "
+                f"that comes back from {self.full_name} would push another one out; put an ordinary "
+                f"collection with the same records in its place, and accept it: {command_line('run --moved')}"
+            )
         rights, database = Rights.of(self._source), self._source.database.name
         for collection in (self._source, self._archive):
             rights.check(collection.what, ("find", "insert", "remove"), database, collection.name)

@@ -248,6 +248,12 @@ def collation_of(collection: RetryingCollection) -> str | None:
     return str((_collation(about) or {"locale": "simple"})["locale"])
 
 
+def is_capped(collection: RetryingCollection) -> bool:
+    """Return whether a collection is capped: each record that it takes may push another one out."""
+    about = _describe(collection)
+    return about is not None and bool(about["options"].get("capped"))
+
+
 def _kind(about: About) -> str:
     """Return "collection", or the kind of a collection that is no plain one."""
     if "clusteredIndex" in about["options"]:

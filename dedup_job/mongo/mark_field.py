@@ -42,7 +42,7 @@ from dedup_job.mongo.unchanged_filters import (
 from dedup_job.records import KeeperMatch, digest
 
 # Why a record has no mark, or stays in the source.  Other reasons are refusals of the server.
-CHANGED = "changed"
+CHANGED, UNMARKABLE, FIELD_IN_USE = "changed", "unmarkable", "field_in_use"
 NAMES = ("keeper", "similarity", "reason", "run")
 ENDED_NAMES = [name.encode() + b"\0" for name in NAMES]
 
@@ -95,10 +95,20 @@ class MarkField:
         """Return a raw record without its mark."""
         return self.split(bytes(raw))[0]
 
+    def is_in(self, record: bytes) -> bool:
+        """Return whether a raw record, without its mark, has the field with other content."""
+        return self._ended_name in record and any(
+            record[start + 1 : value] == self._ended_name for start, value, _ in fields(record)
+        )
+
     @cached_property
     def _head(self) -> bytes:
         """The bytes before a mark: its type and the field's name."""
-        return bytes((DOCUMENT,)) + self.name.encode() + b"\0"
+        return bytes((DOCUMENT,)) + self._ended_name
+
+    @cached_property
+    def _ended_name(self) -> bytes:
+        return self.name.encode() + b"\0"
 
     @property
     def condition(self) -> Mapping[str, Any]:
@@ -122,15 +132,14 @@ class MarkComparison:
         due: Raw records to mark, by raw id.
         marks: The mark of each of them, and maybe of others.
         already: Number of records that have their mark.
-        changed: Ids of records that changed since they were judged.
-        unmarkable: Ids of records that are too large or too deep for a command that compares them.
+        unmarked: Why other records must have none, by raw id: they changed since they were judged, have other
+            content in the field, or are too large or too deep for a command that compares them.
     """
 
     due: Mapping[bytes, bytes]
     marks: Mapping[bytes, bytes]
     already: int
-    changed: Sequence[bytes]
-    unmarkable: Sequence[bytes]
+    unmarked: Mapping[bytes, str]
 
 
 class Marks:
@@ -172,18 +181,20 @@ class Marks:
         for found in self._lookup.pieces(marks):
             self._pace.spend(len(found), sum(map(len, found.values())))
             due, already = dict[bytes, bytes](), 0
-            changed, unmarkable = list[bytes](), list[bytes]()
+            unmarked = dict[bytes, str]()
             for raw_id, raw in found.items():
                 record, mark = self.field.split(raw)
                 if digest(record) != judged[raw_id]:
-                    changed.append(raw_id)
+                    unmarked[raw_id] = CHANGED
+                elif self.field.is_in(record):
+                    unmarked[raw_id] = FIELD_IN_USE
                 elif not is_comparable(raw):
-                    unmarkable.append(raw_id)
+                    unmarked[raw_id] = UNMARKABLE
                 elif mark == marks[raw_id]:
                     already += 1
                 else:
                     due[raw_id] = raw
-            yield MarkComparison(due, marks, already, changed, unmarkable)
+            yield MarkComparison(due, marks, already, unmarked)
 
     def write(self, found: MarkComparison, deadline_by: DeadlineBy) -> dict[bytes, str]:
         """Mark the records that are due where the source still has them, byte for byte.

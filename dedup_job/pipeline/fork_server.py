@@ -37,10 +37,6 @@ def fork_server() -> context.ForkServerContext:
     _check_current_directory()
     server = get_context("forkserver")
     server.set_forkserver_preload([PRELOAD])
-    # Started first, because it changes the signal mask.
-    resource_tracker.ensure_running()
-    # The server inherits the mask, so a signal at its start cannot end it; the parent handles signals.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         ensure_server()
     except OSError as error:
@@ -50,8 +46,6 @@ def fork_server() -> context.ForkServerContext:
             f"the path of the temporary directory is too long for the workers' socket: "
             f"{tempfile.gettempdir()}; set TMPDIR to a path of at most 70 characters, such as /tmp"
         ) from None
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return server
 
 
@@ -72,6 +66,11 @@ def ensure_server() -> None:
             after.callback(os.close, null)
             after.callback(os.dup2, own, STDERR)
             os.dup2(null, STDERR)
+        # First, because it changes the signal mask.
+        resource_tracker.ensure_running()
+        # The server inherits the mask, so a signal at its start cannot end it; the parent handles signals.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+        after.callback(signal.pthread_sigmask, signal.SIG_SETMASK, before)
         forkserver.ensure_running()
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dedup_job.ledger.move_to_archive_and_back import UNMOVABLE
-from dedup_job.mongo.mark_field import CHANGED
+from dedup_job.mongo.mark_field import CHANGED, FIELD_IN_USE, UNMARKABLE
 from dedup_job.pasteable_command import command_line
 from dedup_job.report.counts_with_ids import AffectedRecords, IdsByReason, id_lines, ids_json
 from dedup_job.report.run_summary import expiry_command
@@ -15,9 +15,10 @@ from dedup_job.report.terminal_text import count_row, wrap_text
 from dedup_job.temporary_files import IdList
 
 # Reasons for a dropped record to have no mark, or to stay in the source.  All other reasons are refusals.
-UNMARKABLE, KEEPER = "unmarkable", "keeper"
+KEEPER = "keeper"
 UNMARKED_MEANS = {
     CHANGED: "since they were judged, so they have no mark; `sync` decides them again",
+    FIELD_IN_USE: "have other content in the field, which stays; name another one in [mark] field",
     UNMARKABLE: "too large or too deep for a command that compares them",
 }
 STAY_MEANS = {
@@ -63,7 +64,7 @@ class MarkResult:
 
     @property
     def exit_code(self) -> int:
-        """0, or 3 if the source refused marks."""
+        """0, or 3 if the source refused marks, or their field has other content."""
         return 3 if self.unmarked.keys() - {CHANGED, UNMARKABLE} else 0
 
     def as_json(self) -> dict[str, Any]:
@@ -192,8 +193,9 @@ class PromotePreview:
             if self.refused:
                 note = f"records will be in {former} alone; see: {command_line('list --verdict refused')}"
                 lines.append(count_row("refused", self.refused, note, width=10))
-        if self.options:
-            names = ", ".join(self.options)
+        if "capped" in self.options:
+            lines.append("  the source is a capped collection, and the target is none, so it grows")
+        if names := ", ".join(name for name in self.options if name not in ("capped", "max", "size")):
             lines += wrap_text(f"the target lacks these options of the source: {names}; see collMod", "  ")
         return "\n".join(lines)
 

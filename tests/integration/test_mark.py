@@ -144,6 +144,32 @@ def test_other_content_in_the_field_is_refused_before_anything_is_written(decide
     assert decided.hash() == before
 
 
+@pytest.mark.parametrize("is_auto", [False, True])
+def test_other_content_that_comes_later_stays_and_is_named(decided: Job, is_auto: bool) -> None:
+    write_marks(decided)
+    if is_auto:
+        decided.set("mark", auto=True)
+    text = decided.source.find_one({"_id": next(iter(dropped(decided)))})["data"]  # type: ignore[index]
+    contents = [5, {"keeper": 1, "mine": 2}, "of shop 7", {}, None]
+    decided.source.insert_many(
+        {"_id": f"later {number}", "data": text, "dedup": content} for number, content in enumerate(contents)
+    )
+    before = records(decided)
+
+    done = decided.command("run", "--json")
+    if not is_auto:
+        done = decided.command("mark", "--yes", "--json")
+
+    assert done.returncode == (0 if is_auto else 3)
+    assert '"field_in_use": {"count": 5' in done.stdout
+    assert records(decided) == before
+    assert decided.command("mark", "--yes").returncode == 3
+    assert "no mark: field_in_use" in decided.command("mark", "--yes", "--dry-run").stdout
+    assert records(decided) == before
+    assert decided.command("verify").returncode == 0
+    assert decided.command("changes", "--content").returncode == 0
+
+
 @pytest.mark.parametrize("name", ["data", "a.b", "$a", "_id"])
 def test_fields_that_cannot_hold_a_mark_are_refused(decided: Job, name: str) -> None:
     done = decided.command("mark", "--yes", "--set", f"mark.field={name}")

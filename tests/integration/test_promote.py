@@ -338,6 +338,27 @@ def test_records_that_were_written_meanwhile_come_along_on_the_way_back(
     assert console("verify")["differences"] == {}
 
 
+def test_records_that_arrived_since_push_none_out_of_a_capped_source(
+    decided: Job, console: Callable[..., Any]
+) -> None:
+    count = decided.source.count_documents({})
+    decided.database.command("convertToCapped", "pages", size=1 << 20)
+    decided.database.command("collMod", "pages", cappedMax=count)
+    decided.source.create_index("_id")
+    decided.command("run", "--moved")
+    before = records(decided, "pages")
+    assert {"capped", "max", "size"} <= {*console("promote", "--dry-run")["options"]}
+    console("promote", "--yes")
+    decided.source.insert_one({"_id": 2000, "data": OTHER})
+
+    done = console("promote", "--back", "--yes", code=3)
+
+    assert (done["arrived"], done["not_copied"]) == (0, [2000])
+    assert records(decided, "pages") == before
+    assert decided.target.find_one({"_id": 2000})
+    assert console("verify")["differences"] == {}
+
+
 def _text(job: Job) -> dict[str, Any]:
     """Return the text of a record that was kept."""
     row = job.ledger("dropped").find_one()

@@ -234,6 +234,30 @@ def test_a_capped_source_is_refused_since_a_record_that_comes_back_would_push_an
     assert "the source is a capped collection" in refused(bare, ARCHIVE)
 
 
+@pytest.mark.parametrize("command", ["restore", "undo", "sync"])
+def test_no_record_comes_back_to_a_source_that_was_replaced_by_a_capped_collection(
+    decided: Job, command: str
+) -> None:
+    (run,) = {row["run"] for row in decided.ledger("dropped").find()}
+    sweep(decided)
+    left = list(decided.source.find())
+    decided.database.drop_collection("pages")
+    decided.database.create_collection("pages", capped=True, size=1 << 20, max=len(left))
+    decided.source.insert_many(left)
+    decided.command("run", "--moved")
+    due, keeper = next(iter(dropped(decided).items()))
+    if command == "sync":
+        decided.source.replace_one({"_id": keeper}, {"_id": keeper, "data": OTHER})
+    before = records(decided), archived(decided), decided.rows("dropped")
+    arguments = {"restore": [str(due)], "undo": [run, "--yes"], "sync": ["--yes"]}[command]
+
+    done = decided.command(command, *arguments)
+
+    assert done.returncode == 78
+    assert "is a capped collection by now" in done.stderr
+    assert (records(decided), archived(decided), decided.rows("dropped")) == before
+
+
 @pytest.mark.parametrize("name", ["", ".a", "a..b", "a$b", "system.a", "other.dedup.dropped", "a" * 300])
 def test_a_name_that_no_archive_can_have_is_refused_first(decided: Job, name: str) -> None:
     before = decided.hash()

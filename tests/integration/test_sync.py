@@ -19,7 +19,7 @@ import pytest
 from bson import encode
 from pymongo import MongoClient, monitoring
 
-from dedup_job import __main__
+from dedup_job import process
 from dedup_job.commands import sync as syncing
 from dedup_job.commands import verify
 from dedup_job.commands.backfill_and_run import adopt
@@ -218,6 +218,21 @@ def test_a_sync_that_wakes_when_another_has_ended_it_changes_nothing(
             stopped(partial(up_to_date, half), partial(_is, number), partial(meanwhile, half))
         assert whole_state(half) == undisturbed, f"stopped before command {number}"
         assert half.differences() == {}
+
+
+def test_a_sync_that_wakes_before_it_reads_a_plan_that_another_has_rewritten_says_who_works(
+    overtaken: Job,
+) -> None:
+    def reads_a_plan(_: int, event: Event) -> bool:
+        of_plans = event.command.get("find") == "unique.dedup.plans"
+        # All of its records have changed, and the last two have the same text.
+        return of_plans and event.command["filter"]["_id"].get("number") == 2
+
+    with pytest.raises(LeaseHeld, match="another run took over"):
+        stopped(partial(up_to_date, overtaken), reads_a_plan, lambda event: up_to_date(overtaken))
+
+    assert overtaken.differences() == {}
+    assert not any(due(overtaken)["decide_again"].values())
 
 
 class InlineThreads:
@@ -609,7 +624,7 @@ def test_on_a_terminal_a_sync_says_what_it_will_do_and_asks(
     monkeypatch.setattr(sys, "argv", ["dedup-job", "sync", "-c", str(overtaken.config_file())])
     before = in_target(overtaken)
 
-    assert __main__._run() == code
+    assert process._run() == code
 
     said = capsys.readouterr()
     assert "sync would bring" in said.err

@@ -46,7 +46,7 @@ PRIVATE = {
     # `tests/unit/spark/test_spark_errors.py` looks after it.
     ("spark/spark_errors.py", "_origin"),
     # `os._exit` is documented, whatever its name says.
-    ("__main__.py", "_exit"),
+    ("process.py", "_exit"),
     ("pipeline/pool.py", "_exit"),
     ("pipeline/worker_preload.py", "_exit"),
     ("signals.py", "_exit"),
@@ -160,7 +160,7 @@ def test_numba_loads_no_scipy_when_told_so() -> None:
         ).stdout.strip()
         for choice in ("load", "leave out")
     ]
-    assert answers == ["True", "False"], f"{NUMBA} loads scipy in another way; see `main` in __main__.py"
+    assert answers == ["True", "False"], f"{NUMBA} loads scipy in another way; see `main` in process.py"
 
 
 def unreachable_port() -> int:

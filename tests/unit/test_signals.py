@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Event, Timer
@@ -92,3 +94,23 @@ def test_a_result_is_waited_for(flag: ShutdownRequest, monkeypatch: pytest.Monke
         coming = other.submit(lambda: may_end.wait(HANG_SECONDS) and "done")
         Timer(0.05, may_end.set).start()
         assert flag.result(coming) == "done"
+
+
+LOADING = """
+import os, signal, sys
+
+class Interruption:
+    def find_spec(self, name, *_):
+        if name == "dedup_job.process":
+            os.kill(os.getpid(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Interruption())
+from dedup_job.__main__ import main
+main()
+"""
+
+
+def test_a_program_that_is_being_loaded_ends_at_sigint_without_a_traceback() -> None:
+    done = subprocess.run([sys.executable, "-c", LOADING], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")

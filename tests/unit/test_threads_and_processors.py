@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import _thread
+import subprocess
+import sys
 from concurrent.futures import CancelledError
 from threading import Event, get_ident
 
@@ -59,12 +61,32 @@ def test_urgent_work_goes_before_the_work_that_waits_in_the_order_of_submission(
 
 def test_a_thread_that_dies_before_it_begins_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_thread, "start_new_thread", lambda run, arguments: 1)
-    monkeypatch.setattr(threads_and_processors, "BEGIN_SECONDS", 0.01)
-    with pytest.raises(
-        StorageFull,
-        match=r"did not start within .*; if this process was not paused, there is not enough memory",
-    ):
+    monkeypatch.setattr(threads_and_processors, "LOOK_SECONDS", 0.0001)
+    with pytest.raises(StorageFull, match=r"did not start within .* seconds: there is not enough memory"):
         start_thread(abs, -1)
+
+
+PAUSED = """
+import _thread, os, signal, subprocess, sys, time
+from threading import Event
+from dedup_job import threads_and_processors
+threads_and_processors.LOOKS = 20
+start_new_thread = _thread.start_new_thread
+go_on = f"sleep 3; kill -CONT {os.getpid()}"
+
+def late(run, arguments):
+    subprocess.Popen(["sh", "-c", go_on])
+    start_new_thread(lambda: (time.sleep(0.3), run()), ())
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+_thread.start_new_thread = late
+threads_and_processors.start_thread(print, "started")
+"""
+
+
+def test_a_process_that_is_paused_as_it_starts_a_thread_goes_on() -> None:
+    done = subprocess.run([sys.executable, "-c", PAUSED], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
 
 
 def test_a_system_that_starts_no_more_threads_is_short_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,7 +75,7 @@ from contextlib import suppress
 from dedup_job.pipeline import fork_server
 logging.getLogger("dedup_job").setLevel({level!r})
 multiprocessing.set_executable({python!r})
-fork_server.ensure_server()
+fork_server.fork_server()
 with suppress(ChildProcessError):
     while os.wait():
         pass
@@ -83,12 +83,13 @@ os.write(2, b"own words")
 """
 
 
+@pytest.mark.parametrize("part", ["forkserver", "resource_tracker"])
 @pytest.mark.parametrize(("level", "is_printed"), [("INFO", False), ("DEBUG", True)])
 def test_what_a_fork_server_prints_as_it_fails_is_shown_with_debug_lines_only(
-    tmp_path: Path, level: str, is_printed: bool
+    tmp_path: Path, level: str, is_printed: bool, part: str
 ) -> None:
     python = tmp_path / "python"
-    python.write_text("#!/bin/sh\necho Traceback >&2\nexit 1\n")
+    python.write_text(f"#!/bin/sh\ncase $* in *{part}*) echo Traceback >&2;; esac\nexit 1\n")
     python.chmod(0o755)
     program = PROGRAM.format(level=level, python=str(python))
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
