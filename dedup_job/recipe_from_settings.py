@@ -1,25 +1,49 @@
-"""Build the recipe: a profile's values, overridden by the settings file."""
+"""The profiles, and the recipe of a settings file: a profile's values, overridden by the file."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from dedup_job.config import Deciding, Section, Settings
 from dedup_job.errors import ConfigError
 from dedup_job.fingerprint.idf import read_idf
-from dedup_job.fingerprint.recipe import PROFILES, Matching, Reader, Recipe, Resource, jieba_idf
+from dedup_job.fingerprint.recipe import Matching, Recipe, Resource, jieba_idf
 from dedup_job.fingerprint.segment import read_stop_words, read_user_words
 from dedup_job.fingerprint.weighted_terms import TermRule
 from dedup_job.text.clean import Cleaner
+from dedup_job.text.extract_and_clean import Reader
 from dedup_job.text.fields import TextFields
 
 READERS: dict[str, Callable[[Path], object]] = {
     "idf_table": read_idf,
     "stop_words": read_stop_words,
     "user_words": read_user_words,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The settings of a profile."""
+
+    matching: Matching
+    terms: TermRule = TermRule()
+    bits: int = 64
+
+
+PROFILES = {
+    # Damped TF-IDF of words and Chinese characters; every candidate's text is compared.
+    "default": Profile(Matching()),
+    # More bands, at any distance: finds the few matches that the default misses, and compares several times
+    # as many texts.
+    "thorough": Profile(Matching(bands=20, band_radius=64)),
+    # The recipe of the articles that this project started from: the 30 heaviest keywords by TF x IDF, radius
+    # 3, no bands, texts not compared.
+    "classic": Profile(
+        Matching(bands=0, min_similarity=0.0), TermRule(features="words", tf="raw", idf="full", top=30)
+    ),
 }
 
 T = TypeVar("T", TermRule, Matching)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.metadata import version
@@ -15,18 +15,9 @@ from dedup_job.fingerprint.group_separation import GROUP_WORDS
 from dedup_job.fingerprint.idf import jieba_idf_path
 from dedup_job.fingerprint.weighted_terms import TermRule
 from dedup_job.preference.preference_rule import PreferRule
-from dedup_job.records import Fingerprints, digest
-from dedup_job.text.clean import Cleaner
-from dedup_job.text.fields import ExtractedText, TextFields
+from dedup_job.records import Fingerprints
+from dedup_job.text.extract_and_clean import Reader
 
-SECTIONS = {"matching": "match", "terms": "recipe", "reader.cleaner": "clean"}
-# Settings whose name in the settings file does not follow from SECTIONS.
-SETTING_NAMES = {
-    "matching.min_terms": "[recipe] min_terms",
-    "reader.fields.paths": "[source] fields",
-    "reader.fields.within": "[match] within",
-    **{name: f"[recipe] {name}" for name in ("bits", "hmm", "idf_table", "stop_words", "user_words")},
-}
 # Increased when the same settings give other fingerprints or digests.
 FORMAT = 6
 
@@ -96,39 +87,6 @@ class Matching:
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
-    """Reads the text of records: extracts the fields and cleans them."""
-
-    fields: TextFields
-    cleaner: Cleaner = Cleaner()
-
-    def texts(self, raws: Sequence[bytes]) -> list[str]:
-        """Return the cleaned text of each record; "" where it has none."""
-        return [each.text for each in self.extract(raws)]
-
-    def reasons(self, raws: Sequence[bytes]) -> list[str]:
-        """Return the reason why a record has no text; "" where it has one."""
-        return [each.reason for each in self.extract(raws)]
-
-    def text_digests(self, raws: Sequence[bytes]) -> list[bytes]:
-        """Return the digest that stands in the ledger for the text of each record, in its group."""
-        extracted_texts = self.extract(raws)
-        text_digests = [digest(each.text.encode("utf-8", "surrogatepass")) for each in extracted_texts]
-        return [
-            digest(text_digest + each.group) if each.group else text_digest
-            for text_digest, each in zip(text_digests, extracted_texts, strict=True)
-        ]
-
-    def extract(self, raws: Sequence[bytes]) -> list[ExtractedText]:
-        """Return the cleaned text of each record, or the reason why it has none."""
-        extracted_texts = self.fields.texts_of(raws)
-        # A repeated text is cleaned once.
-        texts = list({each.text: None for each in extracted_texts if not each.reason})
-        cleaned = dict(zip(texts, self.cleaner.clean_all(texts), strict=True))
-        return [each if each.reason else _replace_text(each, *cleaned[each.text]) for each in extracted_texts]
-
-
-@dataclass(frozen=True, slots=True)
 class Recipe:
     """All settings that affect a fingerprint or a match; two runs with the same digest decide alike."""
 
@@ -174,25 +132,6 @@ class Recipe:
         return hashlib.sha256(json.dumps(self.settings, sort_keys=True).encode()).hexdigest()
 
 
-def _replace_text(extracted: ExtractedText, text: str, reason: str) -> ExtractedText:
-    if reason:
-        return ExtractedText("", reason)
-    # `_replace` of a named tuple takes three times as long.
-    return ExtractedText(text, "", extracted.is_partial, extracted.group)
-
-
-def setting_name(name: str) -> str:
-    """Return the name of a value of `Recipe.settings` in the settings file.
-
-    The value `matching.radius` is `[match] radius` there. Values that are no setting, such as `selectolax`,
-    keep their name.
-    """
-    if name in SETTING_NAMES:
-        return SETTING_NAMES[name]
-    place, _, key = name.rpartition(".")
-    return f"[{SECTIONS[place]}] {key}" if place in SECTIONS else name
-
-
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Flatten nested settings to dotted names; tuples become lists, as in JSON and BSON."""
     flat: dict[str, Any] = {}
@@ -202,26 +141,3 @@ def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[prefix + name] = list(value) if isinstance(value, tuple) else value
     return flat
-
-
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """The settings of a profile."""
-
-    matching: Matching
-    terms: TermRule = TermRule()
-    bits: int = 64
-
-
-PROFILES = {
-    # Damped TF-IDF of words and Chinese characters; every candidate's text is compared.
-    "default": Profile(Matching()),
-    # More bands, at any distance: finds the few matches that the default misses, and compares several times
-    # as many texts.
-    "thorough": Profile(Matching(bands=20, band_radius=64)),
-    # The recipe of the articles that this project started from: the 30 heaviest keywords by TF x IDF, radius
-    # 3, no bands, texts not compared.
-    "classic": Profile(
-        Matching(bands=0, min_similarity=0.0), TermRule(features="words", tf="raw", idf="full", top=30)
-    ),
-}

@@ -7,11 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from dedup_job.errors import ConfigError, StateError
-from dedup_job.fingerprint.recipe import setting_name
 from dedup_job.ledger.head import Head, Origin, UndoProgress
 from dedup_job.ledger.promotion_state import Promotion
 from dedup_job.mongo.collection_checks import check_same
 from dedup_job.pasteable_command import command_line
+
+# Names of the parts of a recipe, and of the sections that they come from.
+SECTIONS = {"matching": "match", "terms": "recipe", "reader.cleaner": "clean"}
+# Settings whose name in the settings file does not follow from SECTIONS.
+SETTING_NAMES = {
+    "matching.min_terms": "[recipe] min_terms",
+    "reader.fields.paths": "[source] fields",
+    "reader.fields.within": "[match] within",
+    **{name: f"[recipe] {name}" for name in ("bits", "hmm", "idf_table", "stop_words", "user_words")},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +155,7 @@ def check_fits(head: Head, origin: Origin) -> None:
         names = sorted({*origin.recipe, *head.recipe})
         pairs = [(name, head.recipe.get(name), origin.recipe.get(name)) for name in names]
         changes = ", ".join(
-            f"{setting_name(name)} was {_value(old)} and is {_value(new)}"
+            f"{_setting_name(name)} was {_value(old)} and is {_value(new)}"
             for name, old, new in pairs
             if old != new
         )
@@ -160,3 +169,15 @@ def check_fits(head: Head, origin: Origin) -> None:
 def _value(value: Any) -> str:
     """Return a value of a recipe in the notation of a settings file, nearly."""
     return "not set" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def _setting_name(name: str) -> str:
+    """Return the name of a value of `Recipe.settings` in the settings file.
+
+    The value `matching.radius` is `[match] radius` there. Values that are no setting, such as `selectolax`,
+    keep their name.
+    """
+    if name in SETTING_NAMES:
+        return SETTING_NAMES[name]
+    place, _, key = name.rpartition(".")
+    return f"[{SECTIONS[place]}] {key}" if place in SECTIONS else name

@@ -18,9 +18,10 @@ def _load() -> None:
     from bson import encode
 
     from dedup_job.fingerprint.fingerprinter import Fingerprinter
-    from dedup_job.fingerprint.recipe import Matching, Reader, Recipe
+    from dedup_job.fingerprint.recipe import Matching, Recipe
     from dedup_job.pipeline import measure_and_limit_memory
     from dedup_job.pipeline.worker_tasks import fingerprints_of
+    from dedup_job.text.extract_and_clean import Reader
     from dedup_job.text.fields import TextFields
 
     measure_and_limit_memory.work_in_batches(LARGE)

@@ -44,7 +44,7 @@ from typing import Any
 
 from pymongo import MongoClient
 
-from dedup_job.fingerprint.recipe import PROFILES
+from dedup_job.recipe_from_settings import PROFILES
 from scripts.bench.measure import DATABASE, fill, mongod_of, numbers, settings_text, table, watched
 from scripts.bench.measure import row as print_row
 from scripts.bench.peers import PEERS

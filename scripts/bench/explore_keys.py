@@ -24,8 +24,9 @@ from bson import encode
 from dedup_job.analysis.sample_trials import TextSample, try_bands
 from dedup_job.analysis.scores import TunedSettings
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
-from dedup_job.fingerprint.recipe import Matching, Reader, Recipe
+from dedup_job.fingerprint.recipe import Matching, Recipe
 from dedup_job.records import Fingerprints
+from dedup_job.text.extract_and_clean import Reader
 from dedup_job.text.fields import TextFields
 from scripts.bench.corpus import Mix, generate
 from scripts.bench.made_up import Collection, Forms

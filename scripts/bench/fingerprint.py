@@ -26,7 +26,7 @@ from dedup_job import config
 from dedup_job.fingerprint.fingerprinter import Fingerprinter, load_idf_weights
 from dedup_job.fingerprint.jieba_to_segmenter_tables import load_tables
 from dedup_job.fingerprint.minhash_bands import band_keys
-from dedup_job.fingerprint.recipe import Reader, Recipe
+from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.fingerprint.segment import Segmenter
 from dedup_job.fingerprint.shingles import shingle_sets
 from dedup_job.fingerprint.simhash import compute_simhashes
@@ -34,6 +34,7 @@ from dedup_job.fingerprint.weighted_terms import TermFinder
 from dedup_job.recipe_from_settings import make_recipe
 from dedup_job.records import digests
 from dedup_job.text.code_points import encode_lower_case
+from dedup_job.text.extract_and_clean import Reader
 from scripts.bench.measure import documents
 
 BATCH = 1000

@@ -27,9 +27,10 @@ import numpy.typing as npt
 from bson import encode
 
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
-from dedup_job.fingerprint.recipe import Matching, Reader, Recipe
+from dedup_job.fingerprint.recipe import Matching, Recipe
 from dedup_job.index.keeper_of_each_text import Keepers
 from dedup_job.records import PlanTexts, RawIds
+from dedup_job.text.extract_and_clean import Reader
 from dedup_job.text.fields import TextFields
 from scripts.bench.measure import documents, numbers, row, table
 

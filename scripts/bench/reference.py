@@ -19,9 +19,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from dedup_job.fingerprint.recipe import Profile, Reader, Recipe
+from dedup_job.fingerprint.recipe import Recipe
+from dedup_job.recipe_from_settings import Profile
 from dedup_job.records import Unchecked
 from dedup_job.text.clean import Cleaner
+from dedup_job.text.extract_and_clean import Reader
 from scripts.bench.measure import documents
 
 AT = 0.8

@@ -26,9 +26,9 @@ import jieba
 from bson import encode
 
 from dedup_job.fingerprint.jieba_to_segmenter_tables import UserWords, load_tables
-from dedup_job.fingerprint.recipe import Reader
 from dedup_job.fingerprint.segment import LONGEST_BLOCK, Segmenter
 from dedup_job.text.code_points import encode_lower_case
+from dedup_job.text.extract_and_clean import Reader
 from dedup_job.text.fields import TextFields
 from scripts.bench.measure import documents, row, table
 

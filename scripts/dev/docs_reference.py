@@ -27,8 +27,8 @@ from dedup_job.cli import commands
 from dedup_job.cli.all_commands import SECTIONS as SECTIONS_OF_COMMANDS
 from dedup_job.cli.options import Number
 from dedup_job.config import MOST_WHOLE, Settings, keys_of
-from dedup_job.fingerprint.recipe import PROFILES
 from dedup_job.preference.preference_rule import PreferRule
+from dedup_job.recipe_from_settings import PROFILES
 from scripts.dev.docs_settings import INTRODUCTION, MEANINGS, SECTIONS
 
 ROOT = Path(__file__).parents[2]

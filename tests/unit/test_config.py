@@ -16,9 +16,9 @@ from dedup_job import config
 from dedup_job.config import SOURCE_URI, TARGET_URI, Settings, check_settings, load_settings, with_values
 from dedup_job.config_errors import EXPECTED
 from dedup_job.errors import ConfigError, UsageError
-from dedup_job.fingerprint.recipe import PROFILES, Matching
+from dedup_job.fingerprint.recipe import Matching
 from dedup_job.preference.preference_rule import PreferRule
-from dedup_job.recipe_from_settings import make_recipe
+from dedup_job.recipe_from_settings import PROFILES, make_recipe
 
 SMALLEST = """
 [source]

@@ -20,12 +20,13 @@ from hypothesis import strategies as st
 
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.minhash_bands import band_keys
-from dedup_job.fingerprint.recipe import Reader, Recipe, Resource
+from dedup_job.fingerprint.recipe import Recipe, Resource
 from dedup_job.fingerprint.shingles import shingle_sets
 from dedup_job.fingerprint.weighted_terms import TermRule
 from dedup_job.records import digests
 from dedup_job.text.clean import Cleaner
 from dedup_job.text.code_points import encode_lower_case
+from dedup_job.text.extract_and_clean import Reader
 from dedup_job.text.fields import TextFields
 from scripts.bench.corpus import generate
 from tests.support.recipes import PLAIN, recipe_of
