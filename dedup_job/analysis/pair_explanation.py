@@ -21,12 +21,12 @@ from dedup_job.analysis.match_conditions import (
     similarity,
 )
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
-from dedup_job.fingerprint.group_separation import have_same_group, without_groups
 from dedup_job.fingerprint.idf import SCALE
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.records import Fingerprints, digests
 from dedup_job.report.differences import count_same_at_start
 from dedup_job.text.code_points import encode_lower_case
+from dedup_job.within.group_separation import have_same_group, without_groups
 
 
 @dataclass(frozen=True, slots=True)

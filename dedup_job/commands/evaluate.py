@@ -9,7 +9,6 @@ from dedup_job.analysis.match_conditions import distance, similarity
 from dedup_job.analysis.scores import TunedSettings
 from dedup_job.commands.record_lookup import find_versions
 from dedup_job.errors import UsageError
-from dedup_job.fingerprint.group_separation import without_groups
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.index.keeper_of_each_text import Keepers
 from dedup_job.mongo.ids import extended, readings
@@ -17,6 +16,7 @@ from dedup_job.pipeline import job
 from dedup_job.pipeline.command_context import Context
 from dedup_job.records import Action, Batch, Fingerprints, RawIds, chunked
 from dedup_job.report.terminal_text import format_id
+from dedup_job.within.group_separation import without_groups
 
 IDS_AT_ONCE = 10_000
 

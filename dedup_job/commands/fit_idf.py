@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from dataclasses import asdict, dataclass
+from math import log
 from pathlib import Path
 from typing import Any
 
 from dedup_job.errors import ConfigError
-from dedup_job.fingerprint.idf import compute_idf, format_idf
+from dedup_job.fingerprint.idf import format_idf
 from dedup_job.mongo.pages import Window
 from dedup_job.pipeline.command_context import Context, first_records
 from dedup_job.report.output_files import replace_file
@@ -62,3 +63,20 @@ def fit_idf(
     content = format_idf(table, texts)
     replace_file(output, content)
     return LearnedIdf(texts, len(table), hashlib.sha256(content.encode()).hexdigest())
+
+
+def compute_idf(frequencies: Counter[str], texts: int, at_least: int = 2) -> dict[str, float]:
+    """Compute the smoothed IDF of each term: 1 + ln((1 + n) / (1 + df)).
+
+    The formula is that of scikit-learn's `TfidfTransformer(smooth_idf=True)`: a term in all texts has 1.0.
+
+    Args:
+        frequencies: The number of texts that contain each term.
+        texts: The number of all texts.
+        at_least: Leave out terms in fewer texts.
+    """
+    return {
+        term: 1 + log((1 + texts) / (1 + count))
+        for term, count in sorted(frequencies.items())
+        if count >= at_least
+    }

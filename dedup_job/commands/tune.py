@@ -7,11 +7,11 @@ from dataclasses import replace
 from dedup_job.analysis.sample_trials import TextSample, TunedSample
 from dedup_job.analysis.scores import TunedSettings
 from dedup_job.errors import ConfigError
-from dedup_job.fingerprint.group_separation import mix_groups
 from dedup_job.pipeline.command_context import Context
 from dedup_job.pipeline.sample_source import read_sample
 from dedup_job.records import Fingerprints
 from dedup_job.report.progress import Advance
+from dedup_job.within.group_separation import mix_groups
 
 # Shingles of a sample; bounds its memory, whatever the size of the texts.
 MOST_SHINGLES = 20_000_000

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-from dedup_job.fingerprint.group_separation import separate_groups
 from dedup_job.fingerprint.idf import Idf, read_idf
 from dedup_job.fingerprint.jieba_to_segmenter_tables import load_tables
 from dedup_job.fingerprint.minhash_bands import band_keys
@@ -22,6 +21,7 @@ from dedup_job.fingerprint.weighted_terms import TermFinder
 from dedup_job.preference.preference_ranks import Ranks, rank_records
 from dedup_job.records import Fingerprints, digests
 from dedup_job.text.code_points import encode_lower_case
+from dedup_job.within.group_separation import separate_groups
 
 
 class Fingerprinter:

@@ -7,10 +7,9 @@ rarer than all terms there.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import log, nan
+from math import nan
 from pathlib import Path
 
 import numpy as np
@@ -132,23 +131,6 @@ def _read_lines(path: Path, raw: bytes) -> tuple[Sequence[str], Floats]:
             )
         terms.append(term)
     return terms, np.array(values)
-
-
-def compute_idf(frequencies: Counter[str], texts: int, at_least: int = 2) -> dict[str, float]:
-    """Compute the smoothed IDF of each term: 1 + ln((1 + n) / (1 + df)).
-
-    The formula is that of scikit-learn's `TfidfTransformer(smooth_idf=True)`: a term in all texts has 1.0.
-
-    Args:
-        frequencies: The number of texts that contain each term.
-        texts: The number of all texts.
-        at_least: Leave out terms in fewer texts.
-    """
-    return {
-        term: 1 + log((1 + texts) / (1 + count))
-        for term, count in sorted(frequencies.items())
-        if count >= at_least
-    }
 
 
 def format_idf(table: Mapping[str, float], texts: int) -> str:

@@ -11,12 +11,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from dedup_job.fingerprint.group_separation import GROUP_WORDS
 from dedup_job.fingerprint.idf import jieba_idf_path
 from dedup_job.fingerprint.weighted_terms import TermRule
 from dedup_job.preference.preference_rule import PreferRule
 from dedup_job.records import Fingerprints
 from dedup_job.text.extract_and_clean import Reader
+from dedup_job.within.group_separation import GROUP_WORDS
 
 # Increased when the same settings give other fingerprints or digests.
 FORMAT = 6

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 import numpy as np
 from bson import decode, json_util
 
-from dedup_job.fingerprint.group_separation import without_groups
 from dedup_job.fingerprint.shingles import NUMBER_PATTERN
 from dedup_job.html_page.counts_and_samples import DrawnGroup
 from dedup_job.html_page.threshold_effect import KeeperGroup
@@ -20,6 +19,7 @@ from dedup_job.pipeline.command_context import Context, RecordLookup
 from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
 from dedup_job.records import Fingerprints
 from dedup_job.report.sampled_pairs_and_groups import DuplicatePair
+from dedup_job.within.group_separation import without_groups
 
 T = TypeVar("T")
 

@@ -20,7 +20,7 @@ from dedup_job.config import CleanSettings, Deciding, MatchSettings, RecipeSetti
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.recipe_from_settings import recipe_for
 from dedup_job.text.fields import Utf8Texts
-from dedup_job.text.group_values import group_digest
+from dedup_job.within.group_values import group_digest
 
 Key: TypeAlias = str | int | bytes | UUID | ObjectId
 

@@ -17,7 +17,7 @@ from bson.raw_bson import RawBSONDocument
 
 from dedup_job.errors import is_shortage
 from dedup_job.records import RAW, Unchecked
-from dedup_job.text.group_values import group_digest
+from dedup_job.within.group_values import group_digest
 
 # Bytes of the digest of a group.
 GROUP_BYTES: Final = 16

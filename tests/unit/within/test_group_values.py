@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dedup_job.mongo.ids import document, elements
 from dedup_job.text.fields import ExtractedText, TextFields, Utf8Texts
-from dedup_job.text.group_values import group_digest
+from dedup_job.within.group_values import group_digest
 
 FIELDS = TextFields(("text",), ("site", "page.lang"))
 

@@ -12,13 +12,13 @@ from bson import encode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dedup_job.fingerprint import group_separation
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
-from dedup_job.fingerprint.group_separation import have_same_group, mix_groups, without_groups
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.index.keeper_of_each_text import KeeperRefetch, Keepers
 from dedup_job.pipeline.job import decide_in_memory
 from dedup_job.records import Batch, Fingerprints, Verdict
+from dedup_job.within import group_separation
+from dedup_job.within.group_separation import have_same_group, mix_groups, without_groups
 from tests.support.recipes import recipe_of
 
 SEA = "the ferry to the islands leaves at nine from the old pier and comes back in the evening with the mail"

@@ -1,0 +1,1 @@
+"""`[match] within`: the group of a record, and how texts of different groups are kept apart."""
