@@ -10,7 +10,7 @@ from dedup_job.errors import UsageError
 from dedup_job.ledger.settings_fit_ledger import check_fits
 from dedup_job.mongo.ids import extended
 from dedup_job.pipeline.command_context import Context
-from dedup_job.report.differences import TextGap, TextPiece, cut_excerpt, diff_texts
+from dedup_job.report.differences import cut_excerpt, diff_texts, part_json
 
 # Characters shown on each side of a difference.
 AROUND = 40
@@ -68,11 +68,5 @@ def describe_differences(first: str, second: str) -> dict[str, Any]:
     pieces = diff_texts(first, second)
     return {
         "places": sum(not piece.is_same for piece in pieces),
-        "parts": [_part_json(part) for part in cut_excerpt(pieces, AROUND, MOST, LONGEST)],
+        "parts": [part_json(part, "first", "second") for part in cut_excerpt(pieces, AROUND, MOST, LONGEST)],
     }
-
-
-def _part_json(part: TextPiece | TextGap) -> dict[str, Any]:
-    if isinstance(part, TextGap):
-        return {"left_out": [part.first, part.second], "same": part.is_same}
-    return {"both": part.first} if part.is_same else {"first": part.first, "second": part.second}

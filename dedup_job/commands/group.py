@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from dedup_job.commands.record_lookup import (
     fetch_duplicates,
@@ -16,7 +17,7 @@ from dedup_job.ledger.record_rows import Selection, keeper_of_row
 from dedup_job.mongo.ids import readings, with_equals
 from dedup_job.pipeline.command_context import Context
 from dedup_job.report.decision_lines import GroupKeeper, GroupMember
-from dedup_job.report.differences import cut_excerpt, diff_texts
+from dedup_job.report.differences import cut_excerpt, diff_texts, part_json
 
 # Characters shown on each side of a difference.
 AROUND = 20
@@ -67,9 +68,17 @@ def _compare_members(
     """Yield the duplicates with the differences of their texts from the keeper's, some at a time."""
     for rows in read_portions(reader.select_rows(selection)):
         # One text is in memory at a time; only excerpts of the differences stay.
-        parts = {
-            raw_id: cut_excerpt(diff_texts(text, other), AROUND, MOST) if other != text else []
+        differences = {
+            raw_id: _describe_differences(text, other)
             for raw_id, other in fetch_duplicates(context, [row.id for row in rows])
             if text is not None
         }
-        yield [GroupMember(row, parts.get(row.id)) for row in rows]
+        yield [GroupMember(row, differences.get(row.id)) for row in rows]
+
+
+def _describe_differences(keeper: str, duplicate: str) -> list[dict[str, Any]]:
+    """Return the differences between two texts as JSON values; none if the texts are the same."""
+    if keeper == duplicate:
+        return []
+    parts = cut_excerpt(diff_texts(keeper, duplicate), AROUND, MOST)
+    return [part_json(part, "keeper", "duplicate") for part in parts]

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dedup_job.report.differences import describe_gap, mark_difference
+from dedup_job.report.differences import part_text
 from dedup_job.report.terminal_text import fit_cell, format_id, hang, more_row, wrap_text
 
 # Terms shown in a table.
@@ -86,14 +86,7 @@ def _difference_lines(differences: Mapping[str, Any]) -> Iterator[str]:
             f"the texts differ in {places:,} place{'s' * (places != 1)}: "
             "[-only in the first-] {+only in the second+}"
         )
-    yield from wrap_text("".join(map(_format_part, differences["parts"])), "  | ")
-
-
-def _format_part(part: Mapping[str, Any]) -> str:
-    if "left_out" in part:
-        first, second = part["left_out"]
-        return describe_gap(first, second, part["same"])
-    return str(part["both"]) if "both" in part else mark_difference(part["first"], part["second"])
+    yield from wrap_text("".join(map(part_text, differences["parts"])), "  | ")
 
 
 def _measurement_lines(shown: Mapping[str, Any]) -> Iterator[str]:

@@ -12,13 +12,7 @@ from typing import Any
 from dedup_job.ledger.record_rows import RESTORED, DecisionRow
 from dedup_job.mongo.ids import extended
 from dedup_job.pasteable_command import command_line
-from dedup_job.report.differences import (
-    TextGap,
-    TextPiece,
-    count_same_at_start,
-    describe_gap,
-    mark_difference,
-)
+from dedup_job.report.differences import count_same_at_start, part_text
 from dedup_job.report.terminal_text import fit_cell, format_id, wrap_text
 
 # Characters shown of a text, and of these before the first difference of two texts.
@@ -130,23 +124,23 @@ class GroupMember:
 
     Attributes:
         row: The ledger's row about the record.
-        parts: The differences to its keeper's text, None if either record was deleted.
+        differences: The parts of both texts, the keeper's first, as `part_json` returns them; None if either
+            record was deleted.
     """
 
     row: DecisionRow
-    parts: Sequence[TextPiece | TextGap] | None
+    differences: Sequence[Mapping[str, Any]] | None
 
     def as_json(self) -> dict[str, Any]:
         """Return the record as JSON values."""
-        parts = None if self.parts is None else [_part_as_json(part) for part in self.parts]
-        return {**_row_as_json(self.row), "differences": parts}
+        return {**_row_as_json(self.row), "differences": self.differences}
 
     def as_text(self) -> str:
         """Return the record as text: [-only in the keeper-] {+only in this record+}, as `wdiff` marks it."""
-        if self.parts is None:
+        if self.differences is None:
             lines = [f"    {GONE}"]
         else:
-            marked = "".join(map(_part_as_text, self.parts)) or "(the same text)"
+            marked = "".join(map(part_text, self.differences)) or "(the same text)"
             lines = list(wrap_text(marked, "    "))
         return "\n".join([_row_as_text(self.row), *lines])
 
@@ -188,18 +182,6 @@ def _row_as_text(row: DecisionRow) -> str:
 
 def _fit_line(text: str | None) -> str:
     return GONE if text is None else fit_cell(text, COLUMNS).rstrip()
-
-
-def _part_as_json(part: TextPiece | TextGap) -> dict[str, Any]:
-    if isinstance(part, TextGap):
-        return {"left_out": [part.first, part.second], "same": part.is_same}
-    return {"both": part.first} if part.is_same else {"keeper": part.first, "duplicate": part.second}
-
-
-def _part_as_text(part: TextPiece | TextGap) -> str:
-    if isinstance(part, TextGap):
-        return describe_gap(part.first, part.second, part.is_same)
-    return part.first if part.is_same else mark_difference(part.first, part.second)
 
 
 def why_text(shown: Mapping[str, Any]) -> str:

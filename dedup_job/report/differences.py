@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import groupby
+from typing import Any
 
 from dedup_job.fingerprint.shingles import NUMBER_PATTERN
 
@@ -148,11 +149,11 @@ def cut_excerpt(
             parts = _cut_difference(piece, room if longest is None else min(room, longest), number_room)
         shown += parts
         room -= sum(max(len(part.first), len(part.second)) for part in parts if isinstance(part, TextPiece))
-    return shown
+    return [part for part in shown if part.first or part.second]
 
 
 def _cut_rest(pieces: Sequence[TextPiece], number_room: int) -> list[TextPiece | TextGap]:
-    """Return a gap for all pieces, or the first differing number between two gaps.
+    """Return a gap for all pieces, or the first differing number between two gaps; some parts may be empty.
 
     Args:
         pieces: The pieces that do not fit.
@@ -160,30 +161,35 @@ def _cut_rest(pieces: Sequence[TextPiece], number_room: int) -> list[TextPiece |
     """
     places = [place for place, piece in enumerate(pieces) if number_room and _differs_in_number(piece)]
     if not places:
-        return _gap_for(pieces)
+        return [_gap_for(*pieces)]
     place = places[0]
     before, after = (
         pieces[at] if 0 <= at < len(pieces) else TextPiece("", "") for at in (place - 1, place + 1)
     )
-    lead = max(0, len(before.first) - number_room)
+    hidden, lead = _split(before, max(0, len(before.first) - number_room))
+    tail, later = _split(after, number_room)
     return [
-        *_gap_for([*pieces[: max(0, place - 1)], TextPiece(before.first[:lead], before.second[:lead])]),
-        *_pieces_of(before.first[lead:], before.second[lead:]),
+        _gap_for(*pieces[: max(0, place - 1)], hidden),
+        lead,
         *_cut_difference(pieces[place], number_room, number_room),
-        *_pieces_of(after.first[:number_room], after.second[:number_room]),
-        *_gap_for([TextPiece(after.first[number_room:], after.second[number_room:]), *pieces[place + 2 :]]),
+        tail,
+        _gap_for(later, *pieces[place + 2 :]),
     ]
 
 
-def _gap_for(pieces: Sequence[TextPiece]) -> list[TextPiece | TextGap]:
-    """Return one gap for all pieces; none if they are empty."""
+def _gap_for(*pieces: TextPiece) -> TextGap:
+    """Return one gap for all pieces."""
     lengths = sum(len(piece.first) for piece in pieces), sum(len(piece.second) for piece in pieces)
-    return [TextGap(*lengths, is_same=all(piece.is_same for piece in pieces))] if any(lengths) else []
+    return TextGap(*lengths, is_same=all(piece.is_same for piece in pieces))
 
 
-def _pieces_of(first: str, second: str) -> list[TextPiece | TextGap]:
-    """Return a piece; none if it is empty."""
-    return [TextPiece(first, second)] if first or second else []
+def _split(piece: TextPiece, first: int, second: int | None = None) -> tuple[TextPiece, TextPiece]:
+    """Split a piece after this many characters of the first text, and of the second text if it is given."""
+    second = first if second is None else second
+    return (
+        TextPiece(piece.first[:first], piece.second[:second]),
+        TextPiece(piece.first[first:], piece.second[second:]),
+    )
 
 
 def _number_starts(first: str, second: str) -> tuple[int, int] | None:
@@ -215,14 +221,12 @@ def _cut_same(piece: TextPiece, context: int, place: int, count: int) -> list[Te
     if count == 1:
         # The texts are equal, so their beginning is shown.
         before = 2 * context
-    hidden = len(text) - before - after
-    if hidden <= MIN_HIDDEN:
+    if len(text) - before - after <= MIN_HIDDEN:
         return [piece]
     head = CUT_END.sub("", text[:before])
     tail = CUT_START.sub("", text[len(text) - after :]) if after else ""
     hidden = len(text) - len(head) - len(tail)
-    parts: list[TextPiece | TextGap] = [TextPiece(head, head), TextGap(hidden, hidden), TextPiece(tail, tail)]
-    return [part for part in parts if part.first]
+    return [TextPiece(head, head), TextGap(hidden, hidden), TextPiece(tail, tail)]
 
 
 def _cut_difference(piece: TextPiece, room: int, number_room: int) -> list[TextPiece | TextGap]:
@@ -234,32 +238,33 @@ def _cut_difference(piece: TextPiece, room: int, number_room: int) -> list[TextP
         number_room: Characters shown on each side of the first number that differs, where the beginning has
             none; 0 for no number.
     """
-    shown = TextPiece(piece.first[:room], piece.second[:room])
-    hidden = TextPiece(piece.first[room:], piece.second[room:])
+    shown, rest = _split(piece, room)
     starts = _number_starts(piece.first, piece.second) if number_room else None
     if starts is None or _differs_in_number(shown):
-        return [shown, *_gap_for([hidden])]
+        return [shown, _gap_for(rest)]
     # A number may begin before the cut.
-    first, second = (max(0, start - room - number_room) for start in starts)
-    near = TextPiece(hidden.first[first:][: 2 * number_room], hidden.second[second:][: 2 * number_room])
-    rest = TextPiece(hidden.first[first:][2 * number_room :], hidden.second[second:][2 * number_room :])
-    return [
-        shown,
-        *_gap_for([TextPiece(hidden.first[:first], hidden.second[:second])]),
-        *_pieces_of(near.first, near.second),
-        *_gap_for([rest]),
-    ]
+    hidden, rest = _split(rest, *(max(0, start - room - number_room) for start in starts))
+    near, rest = _split(rest, 2 * number_room)
+    return [shown, _gap_for(hidden), near, _gap_for(rest)]
 
 
-def mark_difference(first: str, second: str) -> str:
-    """Return a difference with the marks of `wdiff`.
+def part_json(part: TextPiece | TextGap, first: str, second: str) -> dict[str, Any]:
+    """Return a part of an excerpt as JSON values, with these names for the two texts."""
+    if isinstance(part, TextGap):
+        return {"left_out": [part.first, part.second], "same": part.is_same}
+    return {"both": part.first} if part.is_same else {first: part.first, second: part.second}
 
-    >>> mark_difference("3", "12"), mark_difference("", " more")
+
+def part_text(part: Mapping[str, Any]) -> str:
+    """Return a part of an excerpt, given as `part_json` returns it, as text with the marks of `wdiff`.
+
+    >>> part_text({"keeper": "3", "duplicate": "12"}), part_text({"first": "", "second": " more"})
     ('[-3-]{+12+}', '{+ more+}')
     """
+    if "left_out" in part:
+        first, second = part["left_out"]
+        return " … " if part["same"] else f" … ({first:,} and {second:,} characters more) "
+    if "both" in part:
+        return str(part["both"])
+    first, second = part.values()
     return (f"[-{first}-]" if first else "") + (f"{{+{second}+}}" if second else "")
-
-
-def describe_gap(first: int, second: int, is_same: bool) -> str:
-    """Return the text shown instead of a gap of this many characters."""
-    return " … " if is_same else f" … ({first:,} and {second:,} characters more) "
