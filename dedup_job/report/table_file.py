@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from dedup_job.errors import StorageFull, UsageError
 from dedup_job.mongo.ids import extended
@@ -19,18 +19,7 @@ from dedup_job.report.terminal_text import format_id, to_json_line
 ROWS_OF_A_GROUP = 100_000
 
 Row = Sequence[Any]
-
-
-class TableWriter(Protocol):
-    """Writes the rows of a table in one format."""
-
-    def write(self, rows: Sequence[Row]) -> None:
-        """Write some rows."""
-        ...
-
-    def close(self) -> None:
-        """Write the remaining rows, and close the file."""
-        ...
+WriteRows = Callable[[Sequence[Row]], object]
 
 
 class TableFile:
@@ -55,7 +44,7 @@ class TableFile:
             option: The option that names the file, for messages.
         """
         suffix = path.suffix.lower()
-        if suffix not in WRITERS:
+        if suffix not in OPENERS:
             raise UsageError(f"{path}: name a .csv, a .jsonl or a .parquet file")
         if suffix == ".parquet" and find_spec("pyarrow") is None:
             raise UsageError(
@@ -66,7 +55,9 @@ class TableFile:
         self._is_json, self.count = suffix == ".jsonl", 0
         self._path, self._stack = path, ExitStack()
         with self._raise_storage_full():
-            self._writer = WRITERS[suffix](self._stack.enter_context(replacing(path)), columns)
+            # The stack closes the file before it takes the place of the older one.
+            written = self._stack.enter_context(replacing(path))
+            self._write_rows = OPENERS[suffix](written, columns, self._stack)
 
     def show_id(self, raw_id: bytes) -> Any:
         """Return an id as the table has it: a JSON value, or a text as the command line takes it."""
@@ -76,7 +67,7 @@ class TableFile:
     def write(self, rows: Sequence[Row]) -> None:
         """Write some rows, with a value for each column."""
         with self._raise_storage_full():
-            self._writer.write(rows)
+            self._write_rows(rows)
         self.count += len(rows)
 
     def __enter__(self) -> Self:
@@ -85,8 +76,6 @@ class TableFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # The file is closed before it takes the place of the older one.
-        self._stack.callback(self._writer.close)
         with self._raise_storage_full():
             self._stack.__exit__(kind, error, traceback)
 
@@ -99,28 +88,26 @@ class TableFile:
             raise StorageFull(f"{self._path} cannot be written: {error.strerror}") from error
 
 
-class _CsvRows:
-    def __init__(self, path: Path, columns: Mapping[str, type]) -> None:
-        self._file = path.open("w", encoding="utf-8", newline="")
-        self._csv = csv.writer(self._file, lineterminator="\n")
-        self._csv.writerow(columns)
-
-    def write(self, rows: Sequence[Row]) -> None:
-        self._csv.writerows(rows)
-
-    def close(self) -> None:
-        self._file.close()
+def _open_csv(path: Path, columns: Mapping[str, type], stack: ExitStack) -> WriteRows:
+    file = stack.enter_context(path.open("w", encoding="utf-8", newline=""))
+    table = csv.writer(file, lineterminator="\n")
+    table.writerow(columns)
+    return table.writerows
 
 
-class _JsonLines:
-    def __init__(self, path: Path, columns: Mapping[str, type]) -> None:
-        self._file, self._columns = path.open("w", encoding="utf-8"), tuple(columns)
+def _open_json_lines(path: Path, columns: Mapping[str, type], stack: ExitStack) -> WriteRows:
+    file = stack.enter_context(path.open("w", encoding="utf-8"))
 
-    def write(self, rows: Sequence[Row]) -> None:
-        self._file.writelines(f"{to_json_line(dict(zip(self._columns, row, strict=True)))}\n" for row in rows)
+    def write(rows: Sequence[Row]) -> None:
+        file.writelines(f"{to_json_line(dict(zip(columns, row, strict=True)))}\n" for row in rows)
 
-    def close(self) -> None:
-        self._file.close()
+    return write
+
+
+def _open_parquet(path: Path, columns: Mapping[str, type], stack: ExitStack) -> WriteRows:
+    table = _ParquetRows(path, columns)
+    stack.callback(table.close)
+    return table.write
 
 
 class _ParquetRows:
@@ -150,8 +137,8 @@ class _ParquetRows:
         self._rows = []
 
 
-WRITERS: Mapping[str, Callable[[Path, Mapping[str, type]], TableWriter]] = {
-    ".csv": _CsvRows,
-    ".jsonl": _JsonLines,
-    ".parquet": _ParquetRows,
+OPENERS: dict[str, Callable[[Path, Mapping[str, type], ExitStack], WriteRows]] = {
+    ".csv": _open_csv,
+    ".jsonl": _open_json_lines,
+    ".parquet": _open_parquet,
 }

@@ -122,10 +122,14 @@ def test_a_failed_export_leaves_the_old_file_and_nothing_else(
     path.write_text("the old file")
     before = sorted(decided.folder.iterdir())
 
-    def fail(self: object, rows: object) -> None:
+    def fail(rows: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(table_file._CsvRows, "write", fail)
+    def open_on_a_full_disk(*given: Any) -> Callable[[object], None]:
+        table_file._open_csv(*given)
+        return fail
+
+    monkeypatch.setitem(table_file.OPENERS, ".csv", open_on_a_full_disk)
     done = console("export", "--clusters", str(path))
 
     assert (done.code, "No space left" in done.err) == (74, True)
