@@ -17,11 +17,11 @@ from dedup_job.cli.options import (
     prepare_settings,
     workers_option,
 )
-from dedup_job.cli.output import write_lines
 from dedup_job.cli.run_report_and_marks import ReportedRun
 from dedup_job.errors import StateError, UsageError
 from dedup_job.pipeline.fork_server import preload_workers
-from dedup_job.report.output_files import check_file
+from dedup_job.report.output_files import check_file, replace_file
+from dedup_job.report.terminal_text import to_json_line
 
 
 @commands.command("status")
@@ -361,7 +361,7 @@ def show_changes(config: Path, content: bool, ids: Path | None, **options: Any) 
     ):
         result = changes(context, content, progress.advance)
     if ids is not None:
-        write_lines(ids, result.rows())
+        replace_file(ids, (to_json_line(row) + "\n" for row in result.rows()))
     return output.show(result.as_text(), result.as_json())
 
 

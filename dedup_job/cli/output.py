@@ -1,17 +1,15 @@
-"""Results of commands: to stdout, as text or JSON, and into files."""
+"""Results of commands on stdout, as text or JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from dedup_job.errors import StorageFull
-from dedup_job.report.output_files import replacing
 from dedup_job.report.terminal_text import colour_text, has_colours, to_json_line
 
 Item = TypeVar("Item")
@@ -71,12 +69,3 @@ class Output:
         except OSError as error:
             raise StorageFull(f"the answers cannot be written: {error.strerror}") from error
         return True
-
-
-def write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    """Write one JSON object per line; raise StorageFull if the file cannot be written."""
-    try:
-        with replacing(path) as written, written.open("w", encoding="utf-8") as file:
-            file.writelines(to_json_line(row) + "\n" for row in rows)
-    except OSError as error:
-        raise StorageFull(f"{path} cannot be written: {error.strerror}") from None

@@ -153,7 +153,7 @@ def publish_report(
         StorageFull: If the report cannot be saved.
     """
     from dedup_job.report.logs import is_interactive
-    from dedup_job.report.output_files import SavedReports
+    from dedup_job.report.output_files import save_report
 
     if not is_interactive():
         # The report has all numbers, so a line for people only says which run ended, and how.
@@ -163,8 +163,8 @@ def publish_report(
         log.info("done", extra={"fields": fields, "details": numbers})
     if settings.report.directory is not None:
         try:
-            reports = SavedReports(settings.report.directory, settings.report.keep)
-            path = reports.save(done.run, {**values, "exit_code": exit_code})
+            saved = {**values, "exit_code": exit_code}
+            path = save_report(settings.report.directory, settings.report.keep, done.run, saved)
         except StorageFull as error:
             # The error's JSON object then contains the report.
             error.done = values

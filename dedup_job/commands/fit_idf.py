@@ -61,7 +61,7 @@ def fit_idf(
     if not table:
         raise ConfigError(f"no term is in {min_df} texts of {context.source_name}; lower --min-df")
     content = format_idf(table, texts)
-    replace_file(output, content)
+    replace_file(output, [content])
     return LearnedIdf(texts, len(table), hashlib.sha256(content.encode()).hexdigest())
 
 

@@ -96,7 +96,8 @@ class Page:
         """
         from dedup_job.html_page.render import render_page
 
-        replace_file(self._file, render_page(make_contents(context, self._collected, done, is_done, steps)))
+        page = render_page(make_contents(context, self._collected, done, is_done, steps))
+        replace_file(self._file, [page])
 
 
 @dataclass(slots=True)

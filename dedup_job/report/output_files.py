@@ -9,9 +9,8 @@ import re
 import secrets
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -89,15 +88,15 @@ def _beside(file: Path) -> Path:
     return file.with_name(f".{file.name}.{secrets.token_hex(4)}")
 
 
-def replace_file(file: Path, text: str) -> None:
-    """Write a text to a file; replace the file if it exists.
+def replace_file(file: Path, pieces: Iterable[str]) -> None:
+    """Write pieces of text to a file; replace the file if it exists.
 
     Raises:
         StorageFull: If the file cannot be written.
     """
     try:
-        with replacing(file) as written:
-            written.write_text(text, "utf-8")
+        with replacing(file) as path, path.open("w", encoding="utf-8") as written:
+            written.writelines(pieces)
     except OSError as error:
         raise StorageFull(f"{file} cannot be written: {error.strerror}") from None
 
@@ -108,40 +107,32 @@ REPORT_NAME = re.compile(r"\d{8}T\d{6}-[0-9a-f]+\.json")
 TIME_LENGTH = 15
 
 
-@dataclass(frozen=True, slots=True)
-class SavedReports:
-    """The reports in a directory; the newest `keep` stay."""
+def save_report(directory: Path, keep: int, run: str, values: Mapping[str, Any]) -> Path:
+    """Write the report of a run to a directory, delete the oldest reports there, and return the new file.
 
-    directory: Path
-    keep: int
+    Args:
+        directory: The directory, which is created if it does not exist.
+        keep: Number of reports that stay, the newest.
+        run: Name of the run.
+        values: The report as JSON values.
 
-    def save(self, run: str, values: Mapping[str, Any]) -> Path:
-        """Write the report of a run, delete the oldest ones, and return the new file.
-
-        Raises:
-            StorageFull: If the report cannot be written.
-        """
-        path = self.directory / f"{run}.json"
-        try:
-            # If the directory cannot be made, `replace_file` fails too, and its error names the report.
-            with suppress(OSError):
-                self.directory.mkdir(parents=True, exist_ok=True)
-            replace_file(path, json.dumps(values, ensure_ascii=False, indent=2, default=str) + "\n")
-        except StorageFull as error:
-            raise StorageFull(f"the work is done, but {error}") from None
-        self._delete_oldest()
-        return path
-
-    def _delete_oldest(self) -> None:
-        """Delete the oldest reports; a report that cannot be deleted does not fail the run."""
+    Raises:
+        StorageFull: If the report cannot be written.
+    """
+    path = directory / f"{run}.json"
+    try:
+        # If the directory cannot be made, `replace_file` fails too, and its error names the report.
         with suppress(OSError):
-            # Only files named like a run: the directory may hold files of others.
-            ours = (
-                path
-                for path in self.directory.iterdir()
-                if REPORT_NAME.fullmatch(path.name) and path.is_file()
-            )
-            # Two runs may begin within one second; their names then end with random digits.
-            reports = sorted(ours, key=lambda path: (path.name[:TIME_LENGTH], path.stat().st_mtime_ns))
-            for path in reports[: -self.keep]:
-                path.unlink(missing_ok=True)
+            directory.mkdir(parents=True, exist_ok=True)
+        replace_file(path, [json.dumps(values, ensure_ascii=False, indent=2, default=str), "\n"])
+    except StorageFull as error:
+        raise StorageFull(f"the work is done, but {error}") from None
+    # A report that cannot be deleted does not fail the run.
+    with suppress(OSError):
+        # Only files named like a run: the directory may hold files of others.
+        ours = (file for file in directory.iterdir() if REPORT_NAME.fullmatch(file.name) and file.is_file())
+        # Two runs may begin within one second; their names then end with random digits.
+        reports = sorted(ours, key=lambda file: (file.name[:TIME_LENGTH], file.stat().st_mtime_ns))
+        for file in reports[:-keep]:
+            file.unlink(missing_ok=True)
+    return path
