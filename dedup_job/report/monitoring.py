@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -67,18 +67,15 @@ class MetricsFile:
         Raises:
             OSError: If the file cannot be written.
         """
-        registry = self._make_registry(report.exit_code, now)
-        covered = progress.covered
-        values: dict[str, float | None] = {
-            "dedup_job_last_success_timestamp_seconds": now.timestamp(),
-            "dedup_job_seconds": report.seconds,
-            "dedup_job_peak_memory_bytes": peak_rss_mb() * (1 << 20),
-            "dedup_job_covered_timestamp_seconds": covered.timestamp() if covered else None,
-            "dedup_job_undecided": progress.undecided,
-        }
-        for name, value in values.items():
-            if value is not None:
-                self._add(registry, name, LAST_SUCCESS[name], value)
+        registry, covered = self._make_registry(report.exit_code, now), progress.covered
+        values = (
+            now.timestamp(),
+            report.seconds,
+            peak_rss_mb() * (1 << 20),
+            covered.timestamp() if covered else None,
+            progress.undecided,
+        )
+        self._add(registry, LAST_SUCCESS, values)
         self._add_counts(registry, RECORDS, report.counts)
         self._write(registry)
 
@@ -105,7 +102,7 @@ class MetricsFile:
         """
         registry, progress = CollectorRegistry(), state.progress
         registry.register(_KeptMetrics((*LAST_RUN, *LAST_SUCCESS, RECORDS), tuple(self._read())))
-        numbers = (
+        values = (
             1,
             state.started.timestamp(),
             state.updated.timestamp(),
@@ -114,9 +111,7 @@ class MetricsFile:
             progress.seconds_left,
             lag,
         )
-        for (name, description), value in zip(RUNNING.items(), numbers, strict=True):
-            if value is not None:
-                self._add(registry, name, description, value)
+        self._add(registry, RUNNING, values)
         self._add_counts(registry, RUN_RECORDS, state.counts)
         self._write(registry)
 
@@ -130,9 +125,8 @@ class MetricsFile:
     def _make_registry(self, code: int, now: datetime) -> CollectorRegistry:
         """Return a registry with the metrics of every run that has ended."""
         registry = CollectorRegistry()
-        for (name, description), value in zip(LAST_RUN.items(), (now.timestamp(), code), strict=True):
-            self._add(registry, name, description, value)
-        self._add(registry, "dedup_job_running", RUNNING["dedup_job_running"], 0)
+        self._add(registry, LAST_RUN, (now.timestamp(), code))
+        self._add(registry, {"dedup_job_running": RUNNING["dedup_job_running"]}, (0,))
         return registry
 
     def _add_counts(self, registry: CollectorRegistry, name: str, counts: Counts) -> None:
@@ -148,8 +142,13 @@ class MetricsFile:
         for verdict, number in verdicts.items():
             records.labels(self.target, verdict).set(number)
 
-    def _add(self, registry: CollectorRegistry, name: str, description: str, value: float) -> None:
-        Gauge(name, description, ["target"], registry=registry).labels(self.target).set(value)
+    def _add(
+        self, registry: CollectorRegistry, metrics: Mapping[str, str], values: Sequence[float | None]
+    ) -> None:
+        """Add metrics, given as names with descriptions, and the value of each; None if it is unknown."""
+        for (name, description), value in zip(metrics.items(), values, strict=True):
+            if value is not None:
+                Gauge(name, description, ["target"], registry=registry).labels(self.target).set(value)
 
     def _read(self) -> Iterator[Metric]:
         """Yield the metrics in the present file, none if there is no such file, or it is a device."""
@@ -192,11 +191,15 @@ class RunState:
 
 
 class RunningMetrics:
-    """Keeps the metrics file current while a run decides records."""
+    """Keeps the metrics file current while a run decides records.
+
+    Attributes:
+        file: The metrics file.
+    """
 
     def __init__(self, file: MetricsFile) -> None:
         """Set the file, which is first written after the first batch: then the run surely has the lease."""
-        self._file = file
+        self.file = file
         self._started = datetime.now(UTC)
         self._expected: int | None = None
         self._lag: Callable[[], float | None] = lambda: None
@@ -237,7 +240,7 @@ class RunningMetrics:
             if self._ended.is_set() or self._state is None:
                 return
             try:
-                self._file.write_running(self._state, self._lag(), datetime.now(UTC))
+                self.file.write_running(self._state, self._lag(), datetime.now(UTC))
             except OSError as error:
                 # The run continues; at its end, the same error is an error of the run.
                 log.warning("metrics not written", extra={"fields": {"error": error.strerror}})
@@ -311,15 +314,14 @@ class MonitoredRun:
         """
         report, target = settings.report, settings.target
         self._ping = Ping(report.ping.get_secret_value()) if report.ping else None
-        self._metrics: MetricsFile | None = None
-        self._running: RunningMetrics | None = None
+        self._metrics: RunningMetrics | None = None
         if keeps_metrics and report.metrics is not None:
             check_folder(report.metrics.parent, "[report] metrics")
             if report.metrics.is_fifo() or report.metrics.is_dir():
                 # A pipe that nobody reads would never be written.
                 raise ConfigError(f"[report] metrics: {report.metrics} is a pipe or a folder; name a file")
-            self._metrics = MetricsFile(report.metrics, f"{target.database}.{target.collection}")
-            self._running = RunningMetrics(self._metrics)
+            file = MetricsFile(report.metrics, f"{target.database}.{target.collection}")
+            self._metrics = RunningMetrics(file)
 
     @property
     def wants_metrics(self) -> bool:
@@ -332,13 +334,13 @@ class MonitoredRun:
 
     def expect(self, records: int | None, lag: Callable[[], float | None]) -> None:
         """Set the expected total and the lag for the metrics of the run; see `RunningMetrics.expect`."""
-        if self._running is not None:
-            self._running.expect(records, lag)
+        if self._metrics is not None:
+            self._metrics.expect(records, lag)
 
     def observe(self, plan: Plan) -> None:
         """Count the records of a batch for the metrics of the run in progress."""
-        if self._running is not None:
-            self._running.observe(plan)
+        if self._metrics is not None:
+            self._metrics.observe(plan)
 
     def done(self, report: RunSummary, progress: LedgerProgress) -> None:
         """Write the metrics of a finished run.
@@ -348,12 +350,13 @@ class MonitoredRun:
         """
         if self._metrics is None:
             return
-        self._end_running()
+        self._metrics.end()
+        file = self._metrics.file
         try:
-            self._metrics.write_success(report, progress, datetime.now(UTC))
+            file.write_success(report, progress, datetime.now(UTC))
         except OSError as error:
             raise StorageFull(
-                f"the work is done, but {self._metrics.path} cannot be written: {error.strerror}"
+                f"the work is done, but {file.path} cannot be written: {error.strerror}"
             ) from None
 
     def __exit__(
@@ -362,7 +365,8 @@ class MonitoredRun:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._end_running()
+        if self._metrics is not None:
+            self._metrics.end()
         if error is None:
             self._send_ping(PING_DONE)
         elif not isinstance(error, LeaseHeld):
@@ -370,10 +374,6 @@ class MonitoredRun:
             self._write_failure(exit_code_of(error))
         if self._ping is not None:
             self._ping.wait()
-
-    def _end_running(self) -> None:
-        if self._running is not None:
-            self._running.end()
 
     def _send_ping(self, event: str) -> None:
         if self._ping is not None:
@@ -383,7 +383,7 @@ class MonitoredRun:
         if self._metrics is None:
             return
         try:
-            self._metrics.write_failure(code, datetime.now(UTC))
+            self._metrics.file.write_failure(code, datetime.now(UTC))
         except OSError as error:
             # Only logged: raised here, it would hide why the run failed.
             log.warning("metrics not written", extra={"fields": {"error": error.strerror}})
