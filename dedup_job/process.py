@@ -57,7 +57,7 @@ def main() -> NoReturn:
         code = _run()
     except StorageFull as error:
         # There was no memory for the thread that waits for signals.
-        logs.set_up_logging(_form(sys.argv[1:]))
+        _set_up_logging(sys.argv[1:])
         code = _log_failure(str(error), error.exit_code)
     except Stopped as stopped:
         code = _log_stop(stopped)
@@ -102,7 +102,7 @@ def _find_temporary_directory() -> None:
 
 
 def _run() -> int:
-    logs.set_up_logging(_form(sys.argv[1:]))
+    _set_up_logging(sys.argv[1:])
     if any(map(_is_not_utf8, sys.argv[1:])):
         return _log_failure("an argument is not in UTF-8", UsageError.exit_code)
     try:
@@ -132,9 +132,9 @@ def _is_not_utf8(argument: str) -> bool:
     return False
 
 
-def _form(arguments: Sequence[str]) -> logs.OutputFormat:
-    """Return the format of the log, read directly from the arguments: click may yet reject them."""
-    return logs.OutputFormat(
+def _set_up_logging(arguments: Sequence[str]) -> None:
+    """Set up the log as the arguments say; they are read directly, because click may yet reject them."""
+    logs.set_up_logging(
         is_json_log="--log=json" in arguments or ("--log", "json") in pairwise(arguments),
         # Short options can be written together, as in -vc shop.toml.
         is_verbose=any(each == "--verbose" or each.startswith("-v") for each in arguments),

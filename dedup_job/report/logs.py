@@ -5,25 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 NAME = "dedup_job"
-
-
-@dataclass(frozen=True, slots=True)
-class OutputFormat:
-    """The output format of a command.
-
-    Attributes:
-        is_json_log: Whether log lines are JSON.
-        is_verbose: Whether debug lines are logged.
-        is_json: Whether the result, or the failure, is printed as JSON.
-    """
-
-    is_json_log: bool = False
-    is_verbose: bool = False
-    is_json: bool = False
 
 
 class PlainFormatter(logging.Formatter):
@@ -81,18 +65,24 @@ class _OutputHandler(logging.StreamHandler):  # type: ignore[type-arg]
         pass
 
 
-def set_up_logging(form: OutputFormat) -> None:
-    """Send the project's log lines and Python's warnings to stderr; with `--json`, failures to stdout too."""
+def set_up_logging(is_json_log: bool = False, is_verbose: bool = False, is_json: bool = False) -> None:
+    """Send the project's log lines and Python's warnings to stderr; with `--json`, failures to stdout too.
+
+    Args:
+        is_json_log: Whether log lines are JSON.
+        is_verbose: Whether debug lines are logged.
+        is_json: Whether the result, or the failure, is printed as JSON.
+    """
     handler = _OutputHandler(sys.stderr)
     # No times on a terminal, where a person reads along.
-    handler.setFormatter(JsonFormatter() if form.is_json_log else PlainFormatter(not sys.stderr.isatty()))
+    handler.setFormatter(JsonFormatter() if is_json_log else PlainFormatter(not sys.stderr.isatty()))
     failures = _OutputHandler(sys.stdout)
     failures.setLevel(logging.ERROR)
     failures.setFormatter(FailureFormatter())
     log = logging.getLogger(NAME)
-    log.handlers = [handler, failures] if form.is_json else [handler]
+    log.handlers = [handler, failures] if is_json else [handler]
     log.propagate = False
-    log.setLevel(logging.DEBUG if form.is_verbose else logging.INFO)
+    log.setLevel(logging.DEBUG if is_verbose else logging.INFO)
     logging.captureWarnings(True)
     logging.getLogger("py.warnings").handlers = [handler]
 

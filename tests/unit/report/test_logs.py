@@ -11,7 +11,6 @@ import pytest
 from dedup_job.report.logs import (
     FailureFormatter,
     JsonFormatter,
-    OutputFormat,
     PlainFormatter,
     set_up_logging,
 )
@@ -92,7 +91,7 @@ def test_a_failure_is_an_object_with_what_was_done_all_the_same() -> None:
 def test_a_failure_goes_to_stdout_where_json_is_asked_for(
     log: logging.Logger, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    set_up_logging(OutputFormat(is_json=True))
+    set_up_logging(is_json=True)
     log.warning("trying again")
     log.error("it is broken", extra={"fields": {"exit_code": 70}})
     said = capsys.readouterr()
@@ -103,7 +102,7 @@ def test_a_failure_goes_to_stdout_where_json_is_asked_for(
 def test_a_warning_of_python_is_a_line_of_the_log(
     log: logging.Logger, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    set_up_logging(OutputFormat(is_json_log=True))
+    set_up_logging(is_json_log=True)
     logging.getLogger("py.warnings").warning("old")
     assert json.loads(capsys.readouterr().err)["event"] == "old"
 
@@ -118,7 +117,7 @@ def test_a_record_without_fields_is_fine(formatter: logging.Formatter) -> None:
 def test_log_lines_go_to_stderr_alone(
     kind: str, log: logging.Logger, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    set_up_logging(OutputFormat(is_json_log=kind == "json"))
+    set_up_logging(is_json_log=kind == "json")
     log.info("told")
     log.debug("not told")
     captured = capsys.readouterr()
@@ -129,7 +128,7 @@ def test_log_lines_go_to_stderr_alone(
 
 
 def test_verbose_tells_details(log: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
-    set_up_logging(OutputFormat(is_verbose=True))
+    set_up_logging(is_verbose=True)
     log.debug("detail")
     assert "detail" in capsys.readouterr().err
 
@@ -137,7 +136,7 @@ def test_verbose_tells_details(log: logging.Logger, capsys: pytest.CaptureFixtur
 def test_setting_up_twice_tells_everything_once(
     log: logging.Logger, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    set_up_logging(OutputFormat(is_json_log=True))
-    set_up_logging(OutputFormat(is_json_log=True))
+    set_up_logging(is_json_log=True)
+    set_up_logging(is_json_log=True)
     log.info("once")
     assert capsys.readouterr().err.count("once") == 1
