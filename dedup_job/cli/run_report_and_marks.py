@@ -40,13 +40,16 @@ class ReportedRun:
         """
         from dedup_job.commands.compare_numbers_in_pairs import NearPairs
         from dedup_job.html_page import build
+        from dedup_job.html_page.counts_and_samples import PageSamples
         from dedup_job.report.sampled_pairs_and_groups import PAIR_COLUMNS, Evidence
         from dedup_job.report.table_file import TableFile
 
         samples, groups = settings.report.samples, settings.report.groups
         self._evidence = Evidence(samples, groups, build.GROUPS if file else 0)
         self._near = NearPairs()
-        self._page = build.Page(file, self._evidence.largest) if file else None
+        if file:
+            build.check_page(file)
+        self._page = PageSamples(self._evidence.largest) if file else None
         self._pairs = TableFile(pairs, PAIR_COLUMNS, "--save-pairs") if pairs else None
         self._names = {"page": file, "pairs": pairs}
 
@@ -80,6 +83,8 @@ class ReportedRun:
         """
         from dedup_job.commands.compare_numbers_in_pairs import compare_numbers
         from dedup_job.commands.record_lookup import fetch_beginnings
+        from dedup_job.html_page import build
+        from dedup_job.report.output_files import replace_file
         from dedup_job.report.sampled_pairs_and_groups import evidence_json, evidence_text
         from dedup_job.report.steps_after_dry_run import next_step_lines, next_steps
 
@@ -89,11 +94,12 @@ class ReportedRun:
         parts = (summary_text(summary), about_numbers, evidence_text(shown))
         text = "\n".join(filter(None, parts))
         target = context.target_name if context.target.holds_copies else None
-        has_page = self._page is not None
-        steps = [] if is_done else next_steps(summary, context.source_name, target, has_page)
-        if self._page:
-            self._page.write(context, summary, is_done, steps)
-            text += f"\n\n  page in {self._names['page']}"
+        file = self._names["page"]
+        steps = [] if is_done else next_steps(summary, context.source_name, target, file is not None)
+        if self._page and file:
+            page = build.make_page(context, self._page, summary, is_done, steps)
+            replace_file(file, [page])
+            text += f"\n\n  page in {file}"
         if self._pairs:
             text += f"\n\n  {self._pairs.count:,} pairs in {self._names['pairs']}"
         text = "\n".join([text, *next_step_lines(steps)])

@@ -1,4 +1,4 @@
-"""Build the HTML page: collect samples during a run, re-read their records, write the page."""
+"""Build the HTML page after a run: re-read the sampled records, and put together what the page shows."""
 
 from __future__ import annotations
 
@@ -29,11 +29,10 @@ from dedup_job.html_page.reread_samples import RecordReader, RereadPair, RereadR
 from dedup_job.html_page.threshold_effect import estimate_staying
 from dedup_job.mongo.ids import extended
 from dedup_job.pipeline.command_context import Context
-from dedup_job.records import Plan
 from dedup_job.report.differences import cut_excerpt, diff_texts
-from dedup_job.report.output_files import check_file, replace_file
+from dedup_job.report.output_files import check_file
 from dedup_job.report.run_summary import RunSummary
-from dedup_job.report.sampled_pairs_and_groups import DuplicatePair, LargestGroups
+from dedup_job.report.sampled_pairs_and_groups import DuplicatePair
 from dedup_job.report.steps_after_dry_run import NextStep
 from dedup_job.report.terminal_text import format_id
 
@@ -49,55 +48,27 @@ NEEDED = ("altair", "vl_convert", "jinja2")
 LEAST_SPACE = 72 << 30
 
 
-class Page:
-    """The HTML page of a run: observes each plan, then writes the file."""
+def check_page(file: Path) -> None:
+    """Check that a page can be written to a file: before the run, and not after hours of work.
 
-    def __init__(self, file: Path, largest: LargestGroups[DuplicatePair]) -> None:
-        """Check that the page can be written: now, and not after hours of work.
-
-        Args:
-            file: The file to write.
-            largest: Collects the largest groups.
-
-        Raises:
-            ConfigError: If a library is missing.
-            StorageFull: If the file cannot be written, or the limit on address space is too low.
-        """
-        if missing := [name for name in NEEDED if find_spec(name) is None]:
-            raise ConfigError(
-                f"a page needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not "
-                "installed; run pip install 'dedup-job[page]'"
-            )
-        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-        if limit != resource.RLIM_INFINITY and limit < LEAST_SPACE:
-            raise StorageFull(
-                f"the limit on a process's address space (ulimit -v) is {limit >> 20:,} MiB, and the library "
-                f"that draws the page's charts reserves {LEAST_SPACE >> 20:,} MiB; raise the limit, or leave "
-                "out --html"
-            )
-        self._collected = PageSamples(largest)
-        self._file = file
-        check_file(file, "--html")
-
-    def observe(self, plan: Plan) -> None:
-        """Collect samples from a plan."""
-        self._collected.observe(plan)
-
-    def write(
-        self, context: Context, done: RunSummary, is_done: bool, steps: Sequence[NextStep] = ()
-    ) -> None:
-        """Write the page.
-
-        Args:
-            context: The open connections.
-            done: The summary of the run.
-            is_done: True for a past run, False for a dry run.
-            steps: Commands that could follow a dry run.
-        """
-        from dedup_job.html_page.render import render_page
-
-        page = render_page(make_contents(context, self._collected, done, is_done, steps))
-        replace_file(self._file, [page])
+    Raises:
+        ConfigError: If a library is missing.
+        StorageFull: If the limit on address space is too low.
+        UsageError: If the file cannot be written.
+    """
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
+        raise ConfigError(
+            f"a page needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not "
+            "installed; run pip install 'dedup-job[page]'"
+        )
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and limit < LEAST_SPACE:
+        raise StorageFull(
+            f"the limit on a process's address space (ulimit -v) is {limit >> 20:,} MiB, and the library "
+            f"that draws the page's charts reserves {LEAST_SPACE >> 20:,} MiB; raise the limit, or leave "
+            "out --html"
+        )
+    check_file(file, "--html")
 
 
 @dataclass(slots=True)
@@ -154,14 +125,14 @@ class PageTally:
         ]
 
 
-def make_contents(
+def make_page(
     context: Context,
     collected: PageSamples,
     done: RunSummary,
     is_done: bool,
-    steps: Sequence[NextStep] = (),
-) -> PageContents:
-    """Return the contents of the page.
+    steps: Sequence[NextStep],
+) -> str:
+    """Re-read the sampled records, and return the page.
 
     Args:
         context: The open connections.
@@ -170,6 +141,9 @@ def make_contents(
         is_done: True for a past run, False for a dry run.
         steps: Commands that could follow a dry run.
     """
+    # Loaded for a page alone: the library for its charts is large.
+    from dedup_job.html_page.render import render_page
+
     tally = PageTally()
     with context.engine() as engine:
         records = RecordReader(context, engine)
@@ -179,7 +153,7 @@ def make_contents(
     matching, settings = context.recipe.matching, context.settings.page
     drawn = collected.groups
     sizes = Counter(group.size + 1 for group in drawn.drawn)
-    return PageContents(
+    contents = PageContents(
         source=context.source_name,
         is_done=is_done,
         facts=_list_facts(context, done),
@@ -206,6 +180,7 @@ def make_contents(
         ],
         next_steps=steps,
     )
+    return render_page(contents)
 
 
 def choose_pairs(drawn: Sequence[DuplicatePair], counted: Sequence[int]) -> dict[DuplicatePair, float]:

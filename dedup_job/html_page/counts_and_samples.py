@@ -16,7 +16,12 @@ import numpy.typing as npt
 from dedup_job.html_page.page_data import CollectionStretch
 from dedup_job.mongo.ids import HEAD, OBJECT_ID
 from dedup_job.records import Action, Counts, Plan, digest
-from dedup_job.report.sampled_pairs_and_groups import DuplicatePair, LargestGroups, Reservoir
+from dedup_job.report.sampled_pairs_and_groups import (
+    DuplicatePair,
+    LargestGroups,
+    Reservoir,
+    duplicate_pairs,
+)
 
 # Number of hash values.
 WHOLE = 1 << 64
@@ -204,11 +209,10 @@ class PageSamples:
         self.counts += plan.counts
         is_dropped = np.array([verdict.match is not None for verdict in plan.verdicts], np.bool_)
         self.timeline.add(plan.ids, is_dropped)
-        for raw_id, verdict in zip(plan.ids, plan.verdicts, strict=True):
-            if verdict.match is not None:
-                self._add_pair(DuplicatePair(raw_id, verdict.reason, verdict.match))
-            elif verdict.action is Action.UNIQUE:
-                self.kept.add(raw_id)
+        for row in plan.rows(Action.UNIQUE):
+            self.kept.add(plan.ids[row])
+        for pair in duplicate_pairs(plan):
+            self._add_pair(pair)
 
     def _add_pair(self, pair: DuplicatePair) -> None:
         """Count and sample a duplicate."""
