@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
 import altair as alt
 import vl_convert
 from markupsafe import Markup
 
-from dedup_job.html_page.page_data import PageContents, WeightedLength
+from dedup_job.html_page.page_data import PageContents
 
 # The size on a phone; the page scales the charts.
 WIDTH, HEIGHT = 400, 150
@@ -103,8 +104,8 @@ def draw_distances(contents: PageContents) -> Markup:
     # Duplicates without a distance come last.
     ordered = sorted(contents.distances.items(), key=lambda item: (item[0] is None, item[0] or 0))
     rows = [
-        {"distance": "none" if bits is None else str(bits), "near duplicates": number, "place": place}
-        for place, (bits, number) in enumerate(ordered)
+        {"distance": "none" if bits is None else str(bits), "near duplicates": number}
+        for bits, number in ordered
     ]
     return _draw(
         _bar_chart(rows, "distance", "near duplicates", "distance of the fingerprints, in bits", "near")
@@ -113,14 +114,14 @@ def draw_distances(contents: PageContents) -> Markup:
 
 def draw_sizes(contents: PageContents) -> Markup:
     """Draw groups by size, from pairs to groups of thousands."""
-    ends = [*(later - 1 for later in SIZES[1:]), None]
-    rows = []
-    for place, (start, end) in enumerate(zip(SIZES, ends, strict=True)):
-        number = sum(
-            count for size, count in contents.sizes.items() if start <= size <= (end or float("inf"))
-        )
-        name = f"{start:,}" if start == end else f"{start:,} +" if end is None else f"{start}–{end:,}"
-        rows.append({"size": name, "groups": round(number), "place": place})
+    names = [
+        f"{start:,}" if later == start + 1 else f"{start:,}–{later - 1:,}" for start, later in pairwise(SIZES)
+    ]
+    counts = _count_in_bins(SIZES, contents.sizes.items())
+    rows = [
+        {"size": name, "groups": round(count)}
+        for name, count in zip([*names, f"{SIZES[-1]:,} +"], counts, strict=True)
+    ]
     while rows and not rows[-1]["groups"]:
         rows.pop()
     return _draw(_bar_chart(rows, "size", "groups", "records in a group, with the keeper", "kept"))
@@ -128,23 +129,24 @@ def draw_sizes(contents: PageContents) -> Markup:
 
 def draw_lengths(contents: PageContents) -> Markup:
     """Draw kept and dropped records by the length of their texts."""
-    kept, dropped = _count_by_length(contents.kept_lengths), _count_by_length(contents.dropped_lengths)
-    filled = [place for place in range(len(LENGTHS)) if kept.get(place) or dropped.get(place)]
+    kept, dropped = (
+        _count_in_bins(LENGTHS, lengths) for lengths in (contents.kept_lengths, contents.dropped_lengths)
+    )
+    filled = [place for place in range(len(LENGTHS)) if kept[place] or dropped[place]]
     rows = [
         {
             "length": f"{LENGTHS[place] // 1000}k" if LENGTHS[place] >= 1000 else str(LENGTHS[place]),
-            "what": what, "records": round(counts.get(place, 0)), "place": place,
+            "what": what,
+            "records": round(counts[place]),
         }
         for place in range(min(filled, default=0), max(filled, default=-1) + 1)
         for what, counts in (("kept", kept), ("dropped", dropped))
-    ]  # fmt: skip
+    ]
     chart = (
         alt.Chart(alt.InlineData(values=rows), width=WIDTH, height=HEIGHT)
         .mark_bar()
         .encode(
-            x=alt.X(
-                "length:N", sort=alt.SortField("place"), title="characters, at least", axis=_label_axis()
-            ),
+            x=alt.X("length:N", sort=None, title="characters, at least", axis=_label_axis()),
             xOffset=alt.XOffset("what:N", sort=["kept", "dropped"]),
             y=alt.Y("records:Q", title="records", axis=_count_axis()),
             color=alt.Color(
@@ -191,9 +193,10 @@ def _edge_as_json(edge: datetime | int) -> str | int:
 
 
 def _bar_chart(rows: Sequence[Mapping[str, Any]], name: str, counted: str, title: str, colour: str) -> Any:
+    """Return a bar for each row, in the order of the rows."""
     chart = alt.Chart(alt.InlineData(values=rows), width=WIDTH, height=HEIGHT)
     return chart.mark_bar(color=COLOURS[colour]).encode(
-        x=alt.X(f"{name}:N", sort=alt.SortField("place"), title=title, axis=_label_axis()),
+        x=alt.X(f"{name}:N", sort=None, title=title, axis=_label_axis()),
         y=alt.Y(f"{counted}:Q", title=counted, axis=_count_axis()),
     )
 
@@ -213,12 +216,16 @@ def _count_axis() -> Any:
     )
 
 
-def _count_by_length(lengths: Sequence[WeightedLength]) -> dict[int, float]:
-    """Return about how many records have a text in each bin, by the place of the bin in `LENGTHS`."""
-    counts: dict[int, float] = {}
-    for length, weight in lengths:
-        place = bisect_right(LENGTHS, max(1, length)) - 1
-        counts[place] = counts.get(place, 0.0) + weight
+def _count_in_bins(edges: Sequence[int], numbers: Iterable[tuple[int, float]]) -> list[float]:
+    """Return the total weight of the numbers in each bin.
+
+    Args:
+        edges: The least number of each bin; smaller numbers are counted in the first bin.
+        numbers: Numbers with their weights.
+    """
+    counts = [0.0] * len(edges)
+    for number, weight in numbers:
+        counts[max(0, bisect_right(edges, number) - 1)] += weight
     return counts
 
 
