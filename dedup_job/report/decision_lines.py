@@ -59,19 +59,10 @@ class ListedRecord:
 
         Ids are written as in `as_id`, so that tables of several commands can be joined.
         """
-        row = self.row
-        keeper = None if row.keeper is None else format_id(extended(row.keeper))
-        match = keeper, row.similarity, row.distance
-        values = (
-            self.as_id(),
-            row.verdict,
-            row.reason,
-            *match,
-            row.run,
-            row.at.isoformat(timespec="seconds"),
-        )
+        values = _row_as_json(self.row)
+        values |= {name: format_id(values[name]) for name in ("id", "keeper") if name in values}
         line = io.StringIO()
-        csv.writer(line, lineterminator="").writerow(values)
+        csv.DictWriter(line, CSV_COLUMNS, extrasaction="ignore", lineterminator="").writerow(values)
         return line.getvalue()
 
     def as_id(self) -> str:
