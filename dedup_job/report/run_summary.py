@@ -130,7 +130,7 @@ class RunSummary:
             ("unchecked", sum(counts.unchecked.values()), join_counts(counts.unchecked)),
             ("refused", sum(counts.refused.values()), join_counts(counts.refused)),
         ]
-        lines = [f"{self.mode} {self.run}", *warning_lines(self.warnings)]
+        lines = [f"{self.mode} {self.run}", *(f"  WARNING: {warning}" for warning in self.warnings)]
         if self.adopted:
             lines.append(f"  {self.adopted:,} records of the target would be adopted: they stay unchanged")
         for name, count, note in rows:
@@ -158,11 +158,6 @@ class RunSummary:
             yield f"  refused in earlier interrupted runs: {join_counts(self.refused_before)}"
         if self.indexes:
             yield from index_lines(self.indexes)
-
-
-def warning_lines(warnings: Sequence[str]) -> list[str]:
-    """Return the warnings of guards as lines."""
-    return [f"  WARNING: {warning}" for warning in warnings]
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,27 +71,23 @@ class Reservoir(Generic[T]):
 
     Attributes:
         seen: Number of items so far.
+        drawn: The sample, in no particular order.
     """
 
     def __init__(self, most: int) -> None:
         """Draw at most `most` items."""
         self._most = most
         self._random = Random(0)
-        self._drawn: list[T] = []
+        self.drawn: list[T] = []
         self.seen = 0
 
     def add(self, item: T) -> None:
         """Add an item to those that the sample is drawn from."""
         self.seen += 1
-        if len(self._drawn) < self._most:
-            self._drawn.append(item)
+        if len(self.drawn) < self._most:
+            self.drawn.append(item)
         elif (place := self._random.randrange(self.seen)) < self._most:
-            self._drawn[place] = item
-
-    @property
-    def drawn(self) -> Sequence[T]:
-        """The sample, in no particular order."""
-        return self._drawn
+            self.drawn[place] = item
 
 
 @dataclass(frozen=True, slots=True)
