@@ -26,9 +26,12 @@ VARIABLES = {colour: f"var(--{name})" for name, colour in COLOURS.items()}
 FONT = "inherit"
 AXIS = {
     "labelColor": COLOURS["ink"], "titleColor": COLOURS["ink"], "titleFontWeight": "normal",
-    "domainColor": COLOURS["faint"], "tickColor": COLOURS["faint"], "gridColor": COLOURS["faint"],
-    "gridOpacity": 0.5, "labelFontSize": 11, "titleFontSize": 11, "labelFont": FONT, "titleFont": FONT,
+    "domain": False, "ticks": False, "labelPadding": 6, "gridColor": COLOURS["faint"], "gridOpacity": 0.5,
+    "labelFontSize": 11, "titleFontSize": 11, "labelFont": FONT, "titleFont": FONT,
 }  # fmt: skip
+LABEL_AXIS = alt.Axis(grid=False, labelAngle=0, labelOverlap=True)
+# An axis with this format as its `format` would use one unit for all labels: "0.2M" rather than "200k".
+COUNT_AXIS = alt.Axis(labelExpr="datum.value ? format(datum.value, '~s') : '0'", tickCount=4, tickMinStep=1)
 # Edges of bins, in characters.
 LENGTHS = [base * 10**power for power in range(7) for base in (1, 2, 5)]
 # Least sizes of the classes of groups.
@@ -90,11 +93,11 @@ def draw_similarities(contents: PageContents) -> Markup:
         if step >= first
     ]
     chart = alt.Chart(alt.InlineData(values=rows), height=HEIGHT)
-    title, axis = "similarity to the keeper", alt.Axis(format=".2f", grid=False, **_plain_axis())
+    title, axis = "similarity to the keeper", alt.Axis(format=".2f", grid=False)
     histogram = chart.mark_bar(color=COLOURS["near"], binSpacing=1).encode(
         x=alt.X("from:Q", bin="binned", title=title, axis=axis),
         x2=alt.X2("to:Q"),
-        y=alt.Y("near duplicates:Q", title="near duplicates", axis=_count_axis()),
+        y=alt.Y("near duplicates:Q", title="near duplicates", axis=COUNT_AXIS),
     )
     return _draw_twice(histogram)
 
@@ -146,9 +149,9 @@ def draw_lengths(contents: PageContents) -> Markup:
         alt.Chart(alt.InlineData(values=rows), width=WIDTH, height=HEIGHT)
         .mark_bar()
         .encode(
-            x=alt.X("length:N", sort=None, title="characters, at least", axis=_label_axis()),
+            x=alt.X("length:N", sort=None, title="characters, at least", axis=LABEL_AXIS),
             xOffset=alt.XOffset("what:N", sort=["kept", "dropped"]),
-            y=alt.Y("records:Q", title="records", axis=_count_axis()),
+            y=alt.Y("records:Q", title="records", axis=COUNT_AXIS),
             color=alt.Color(
                 "what:N",
                 scale=alt.Scale(domain=["kept", "dropped"], range=[COLOURS["kept"], COLOURS["near"]]),
@@ -171,18 +174,18 @@ def draw_timeline(contents: PageContents) -> Markup:
         for stretch in contents.timeline
     ]
     if is_timed:
-        x: Any = alt.X("from:T", title="time in the ids", axis=_label_axis(), scale={"type": "utc"})
+        x: Any = alt.X("from:T", title="time in the ids", axis=LABEL_AXIS, scale={"type": "utc"})
         x2 = alt.X2("to:T")
     else:
         title = "records, in the order of decision"
-        x = alt.X("from:Q", title=title, axis=_count_axis(), scale={"nice": False})
+        x = alt.X("from:Q", title=title, axis=COUNT_AXIS, scale={"nice": False})
         x2 = alt.X2("to:Q")
     chart = alt.Chart(alt.InlineData(values=rows), height=HEIGHT)
     return _draw_twice(
         chart.mark_rect(color=COLOURS["near"]).encode(
             x=x,
             x2=x2,
-            y=alt.Y("share:Q", title="share that goes", axis=alt.Axis(format=".0%", **_plain_axis())),
+            y=alt.Y("share:Q", title="share that goes", axis=alt.Axis(format=".0%")),
             y2=alt.Y2Datum(0),
         )
     )
@@ -196,23 +199,8 @@ def _bar_chart(rows: Sequence[Mapping[str, Any]], name: str, counted: str, title
     """Return a bar for each row, in the order of the rows."""
     chart = alt.Chart(alt.InlineData(values=rows), width=WIDTH, height=HEIGHT)
     return chart.mark_bar(color=COLOURS[colour]).encode(
-        x=alt.X(f"{name}:N", sort=None, title=title, axis=_label_axis()),
-        y=alt.Y(f"{counted}:Q", title=counted, axis=_count_axis()),
-    )
-
-
-def _plain_axis() -> dict[str, Any]:
-    return {"ticks": False, "domain": False, "labelPadding": 6}
-
-
-def _label_axis() -> Any:
-    return alt.Axis(grid=False, labelAngle=0, labelOverlap=True, **_plain_axis())
-
-
-def _count_axis() -> Any:
-    # An axis with this format as its `format` would use one unit for all labels: "0.2M" rather than "200k".
-    return alt.Axis(
-        labelExpr="datum.value ? format(datum.value, '~s') : '0'", tickCount=4, tickMinStep=1, **_plain_axis()
+        x=alt.X(f"{name}:N", sort=None, title=title, axis=LABEL_AXIS),
+        y=alt.Y(f"{counted}:Q", title=counted, axis=COUNT_AXIS),
     )
 
 
