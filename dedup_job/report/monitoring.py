@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from http.client import HTTPException
 from pathlib import Path
 from threading import Event, Lock
-from types import TracebackType
 from typing import Self
 from urllib.error import HTTPError
 from urllib.parse import urlsplit, urlunsplit
@@ -359,12 +358,7 @@ class MonitoredRun:
                 f"the work is done, but {file.path} cannot be written: {error.strerror}"
             ) from None
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if self._metrics is not None:
             self._metrics.end()
         if error is None:

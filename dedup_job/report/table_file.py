@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from dedup_job.errors import StorageFull, UsageError
@@ -73,11 +72,9 @@ class TableFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: Any) -> None:
         with self._raise_storage_full():
-            self._stack.__exit__(kind, error, traceback)
+            self._stack.__exit__(*raised)
 
     @contextmanager
     def _raise_storage_full(self) -> Iterator[None]:
