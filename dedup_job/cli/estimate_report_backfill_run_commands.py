@@ -54,10 +54,7 @@ def estimate_run(config: Path, sample: int | None, **options: Any) -> int:
     from dedup_job.pipeline.command_context import Context
     from dedup_job.report.progress import Progress
 
-    with (
-        Context(settings) as context,
-        Progress("estimate", sample, "docs") as progress,
-    ):
+    with Context(settings) as context, Progress("estimate", sample, "docs") as progress:
         forecast = estimate(context, sample, progress.advance)
     return output.show(forecast.as_text(), forecast.as_json())
 

@@ -21,11 +21,7 @@ from dedup_job.errors import UsageError
     help="File to write.",
 )
 @click.option(
-    "--min-df",
-    type=COUNT,
-    default=2,
-    show_default=True,
-    help="Leave out terms in fewer texts than this.",
+    "--min-df", type=COUNT, default=2, show_default=True, help="Leave out terms in fewer texts than this."
 )
 @click.option("--limit", type=COUNT, help="Read at most this many records.")
 @workers_option
@@ -130,9 +126,6 @@ def tune(config: Path, sample: int, at: float, **options: Any) -> int:
     from dedup_job.report.progress import Progress
 
     settings, output = prepare_settings(config, options)
-    with (
-        Context(settings) as context,
-        Progress("tune", sample, "docs") as progress,
-    ):
+    with Context(settings) as context, Progress("tune", sample, "docs") as progress:
         tuned = try_shapes(context, sample, at, progress.advance)
     return output.show(tuned.as_text(), tuned.as_json())

@@ -34,11 +34,7 @@ SHOWN = 12
 @CONFIG_OPTION
 @output_options
 def init(
-    config: Path,
-    source: str | None,
-    fields: tuple[str, ...],
-    target: str | None,
-    **options: Any,
+    config: Path, source: str | None, fields: tuple[str, ...], target: str | None, **options: Any
 ) -> int:
     """Write a new settings file.
 
