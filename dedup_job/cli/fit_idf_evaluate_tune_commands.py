@@ -8,18 +8,19 @@ from typing import Any
 import click
 
 from dedup_job.cli.all_commands import commands
-from dedup_job.cli.options import COUNT, THRESHOLD_OPTION, common_options, prepare_settings, workers_option
+from dedup_job.cli.options import (
+    COUNT,
+    PATH,
+    THRESHOLD_OPTION,
+    common_options,
+    prepare_settings,
+    workers_option,
+)
 from dedup_job.errors import UsageError
 
 
 @commands.command("fit-idf")
-@click.option(
-    "--output",
-    type=click.Path(path_type=Path),
-    default=Path("idf.txt"),
-    show_default=True,
-    help="File to write.",
-)
+@click.option("--output", type=PATH, default=Path("idf.txt"), show_default=True, help="File to write.")
 @click.option(
     "--min-df", type=COUNT, default=2, show_default=True, help="Leave out terms in fewer texts than this."
 )
@@ -58,12 +59,7 @@ def fit_idf(config: Path, output: Path, min_df: int, limit: int | None, **option
 
 
 @commands.command()
-@click.option(
-    "--labels",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="File with one pair per line: two ids and a label.",
-)
+@click.option("--labels", type=PATH, required=True, help="File with one pair per line: two ids and a label.")
 @THRESHOLD_OPTION
 @workers_option
 @common_options

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dedup_job.cli.all_commands import commands
-from dedup_job.cli.options import CONFIG_OPTION, common_options, load_reporting_settings, output_options
+from dedup_job.cli.options import CONFIG_OPTION, PATH, common_options, load_reporting_settings, output_options
 from dedup_job.cli.output import Output
 from dedup_job.errors import DedupError, UsageError
 
@@ -28,8 +28,8 @@ SHOWN = 12
 @click.option("--field", "fields", multiple=True, help="Field with text; repeat for several.")
 @click.option("--target", metavar="DATABASE.COLLECTION", help="Collection for the unique records.")
 @click.option("--filter", help="Only records that match this filter (extended JSON).")
-@click.option("--uri-file", type=click.Path(path_type=Path), help="File with the connection string.")
-@click.option("--reports", type=click.Path(path_type=Path), help="Folder for the reports of runs.")
+@click.option("--uri-file", type=PATH, help="File with the connection string.")
+@click.option("--reports", type=PATH, help="Folder for the reports of runs.")
 @click.option("--allow-plaintext", is_flag=True, help="Allow connections without TLS.")
 @CONFIG_OPTION
 @output_options
