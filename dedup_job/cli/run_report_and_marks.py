@@ -7,7 +7,6 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from dedup_job.cli.output import Output
@@ -53,11 +52,9 @@ class ReportedRun:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: Any) -> None:
         if self._pairs:
-            self._pairs.__exit__(kind, error, traceback)
+            self._pairs.__exit__(*raised)
 
     def observe(self, plan: Plan) -> None:
         """Collect samples from a plan, and write its pairs."""
