@@ -22,7 +22,7 @@ from dedup_job.cli.options import (
     rate_options,
     workers_option,
 )
-from dedup_job.cli.run_report_and_marks import ReportedRun, add_marks, publish_report, summary_text
+from dedup_job.cli.run_report_and_marks import ReportedRun, add_marks, publish_report, show_summary
 from dedup_job.errors import UsageError
 from dedup_job.pipeline.fork_server import preload_workers
 
@@ -197,10 +197,7 @@ def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
             if options.get("copy_indexes"):
                 log.info("building indexes")
                 summary = replace(summary, indexes=context.indexes.copy())
-            text, values = summary_text(summary), summary.as_json()
-            if numbers:
-                text = "\n".join(filter(None, (text, numbers.as_text())))
-                values |= {"numbers": numbers.as_json()}
+            text, values = show_summary(summary, numbers)
             # With `prefer`, a record that was dropped may be kept now.
             text, values = add_marks(context, bool(settings.match.prefer), text, values)
             progress_of_ledger = ledger_progress(context) if watch.wants_metrics else None
