@@ -130,7 +130,7 @@ def preview_run(
 @rate_options
 @workers_option
 @common_options
-def backfill(config: Path, adopt: bool, **options: Any) -> int:
+def backfill(config: Path, **options: Any) -> int:
     """Process the whole collection in `_id` order.
 
     Run the same command again after an interruption: it resumes where it stopped.
@@ -139,7 +139,7 @@ def backfill(config: Path, adopt: bool, **options: Any) -> int:
     Example:
       dedup-job backfill -c shop.toml
     """
-    return _decide("backfill", config, {**options, "adopt": adopt})
+    return _decide("backfill", config, options)
 
 
 @commands.command("run")
