@@ -56,7 +56,8 @@ def init(
             missing = [name for name, given in (("--source", source), ("--field", fields)) if not given]
             raise UsageError(f"there is no terminal to ask on: add {' and '.join(missing)}")
         with ExitStack() as stack:
-            from_place, fields, to_place = _ask_for_places(stack, config, source, fields, target, options)
+            catalog = _open_catalog(stack, config, uri_file, options["allow_plaintext"])
+            from_place, fields, to_place = _ask_for_places(catalog, source, fields, target)
         # This question needs no server, so the connection is closed first.
         reports = reports or _ask_for_folder()
     else:
@@ -90,12 +91,7 @@ def _parse_place(option: str, given: str) -> CollectionName:
 
 
 def _ask_for_places(
-    stack: ExitStack,
-    config: Path,
-    source: str | None,
-    fields: Sequence[str],
-    target: str | None,
-    options: dict[str, Any],
+    catalog: Catalog | None, source: str | None, fields: Sequence[str], target: str | None
 ) -> tuple[CollectionName, tuple[str, ...], CollectionName]:
     """Return source, fields and target: from the options, or else from a person.
 
@@ -104,7 +100,6 @@ def _ask_for_places(
     """
     from dedup_job.commands.init import CollectionName
 
-    catalog = _open_catalog(stack, config, options)
     try:
         from_place = _parse_place("--source", source) if source else _ask_for_source(catalog)
         fields = tuple(fields) or _ask_for_fields(catalog, from_place)
@@ -118,18 +113,19 @@ def _ask_for_places(
         raise UsageError("nothing was written") from None
 
 
-def _open_catalog(stack: ExitStack, config: Path, options: dict[str, Any]) -> Catalog | None:
+def _open_catalog(
+    stack: ExitStack, config: Path, uri_file: Path | None, allow_plaintext: bool
+) -> Catalog | None:
     """Return the catalog of the server; if it cannot be read, print why and return None."""
     from dedup_job.commands import init
 
-    uri_file = options["uri_file"]
     try:
         # A relative path in the settings is relative to the settings file.
         path = None if uri_file is None else config.absolute().parent / uri_file.expanduser()
     except RuntimeError:
         raise UsageError(f"--uri-file {uri_file}: there is no such home directory") from None
     try:
-        return stack.enter_context(init.open_catalog(path, options["allow_plaintext"]))
+        return stack.enter_context(init.open_catalog(path, allow_plaintext))
     except DedupError as error:
         click.echo(f"nothing can be proposed: {error}", err=True)
         return None
