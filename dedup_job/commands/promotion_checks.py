@@ -31,7 +31,6 @@ from dedup_job.mongo.rename_by_uuid import Renamer
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.server import Rights
 from dedup_job.mongo.source import Source
-from dedup_job.mongo.target import Target
 from dedup_job.pasteable_command import command_line
 from dedup_job.pipeline.command_context import Context, connect_to, read_rates, require_head, retry_policy
 from dedup_job.records import CONFLICT, COPYING_ACTIONS, REFERENCE, VANISHED
@@ -74,10 +73,6 @@ class Pair:
         """Return a collection for reading; marks are no part of a record, and left out by default."""
         read = bytes if with_marks else MarkField(self.settings.mark.field).without
         return Source(self.collection(name), {}, self._size, self._pace, read)
-
-    def inserter(self, name: str) -> Target:
-        """Return a collection for inserting records unchanged."""
-        return Target(self.collection(name))
 
     def head(self) -> Head:
         """Return the state of the ledger; raise ConfigError if nothing was decided."""
