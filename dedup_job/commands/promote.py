@@ -72,14 +72,14 @@ def already_done(pair: Pair, is_back: bool) -> PromoteResult:
     """Return the result of a command that has nothing to do."""
     promotion = pair.head().promotion
     former = promotion.kept_as if promotion else pair.target
-    return PromoteResult(
-        "",
-        pair.full_name(pair.place),
-        pair.full_name(former),
-        is_back,
-        already=True,
-        needs_setting=pair.settings.target.has_copies != is_back,
-    )
+    return replace(_new_result(pair, "", former, is_back), already=True)
+
+
+def _new_result(pair: Pair, run: str, former: str, is_back: bool) -> PromoteResult:
+    """Return the result of a promotion, or of a return, before anything is renamed."""
+    needs_setting = pair.settings.target.has_copies != is_back
+    source, former = pair.full_name(pair.place), pair.full_name(former)
+    return PromoteResult(run, source, former, is_back, needs_setting=needs_setting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +100,7 @@ class PromotionSteps:
         """Rename the collections, copy the records that arrived during them, and store that it is done."""
         pair, is_back = self.pair, promotion.state == RETURNING
         former = pair.target if is_back else promotion.kept_as
-        result = PromoteResult(
-            self.run.name,
-            pair.full_name(pair.place),
-            pair.full_name(former),
-            is_back,
-            needs_setting=pair.settings.target.has_copies != is_back,
-        )
+        result = _new_result(pair, self.run.name, former, is_back)
         # If a collection was dropped or put back from a dump, nothing is renamed.
         is_in_place = is_back and is_source_in_place(pair, pair.renamer.uuids(), promotion)
         if not is_back:
