@@ -140,13 +140,17 @@ def promote_target(config: Path, back: bool, yes: bool, dry_run: bool, **options
     if not (yes or dry_run):
         check_terminal()
     from dedup_job.commands.promote import already_done, promote
-    from dedup_job.commands.promotion_checks import PromoteOptions, check_promote, check_return, open_pair
+    from dedup_job.commands.promotion_checks import check_promote, check_return, open_pair
     from dedup_job.report.progress import Progress
 
-    given = PromoteOptions(options["keep_as"], options["skip_verify"], options["skip_indexes"])
+    keep_as, skip_verify = options["keep_as"], options["skip_verify"]
     with open_pair(settings) as pair:
         with Progress("compare", None, "records") as progress:
-            intended = (check_return if back else check_promote)(pair, given, progress.advance)
+            if back:
+                intended = check_return(pair, skip_verify, progress.advance)
+            else:
+                skip_indexes = options["skip_indexes"]
+                intended = check_promote(pair, keep_as, skip_verify, skip_indexes, progress.advance)
         if intended is None:
             done = already_done(pair, back)
         elif dry_run:
@@ -155,5 +159,5 @@ def promote_target(config: Path, back: bool, yes: bool, dry_run: bool, **options
             if not yes:
                 confirm(intended.shown.as_text(), "rename these collections?")
             with Progress("promote", None, "records") as progress:
-                done = promote(pair, intended, given.skip_verify, progress.advance)
+                done = promote(pair, intended, skip_verify, progress.advance)
     return output.show(done.as_text(), done.as_json(), done.exit_code)
