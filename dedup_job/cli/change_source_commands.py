@@ -14,7 +14,6 @@ from dedup_job.cli.options import (
     check_terminal,
     common_options,
     confirm,
-    consent_from,
     prepare_settings,
     rate_options,
 )
@@ -95,8 +94,7 @@ def sweep(config: Path, archive: str | None, moved: bool, yes: bool, dry_run: bo
 
     with Context(settings) as context:
         place = open_archive(context, archive, moved)
-        is_noted = dry_run or consent_from(options).allow
-        guard_share(context, settings.limits.max_drop_share, is_noted)
+        guard_share(context, settings.limits.max_drop_share, is_noted=dry_run or options["allow"])
         if not (yes or dry_run):
             lost = "; records of an earlier archive that are not there can no longer be restored" * moved
             about = f"move the dropped records of {context.source_name} to {place.full_name}{lost}"
