@@ -49,14 +49,13 @@ def mark(config: Path, clear: bool, yes: bool, dry_run: bool, **options: Any) ->
 
     with Context(settings) as context:
         total = context.ledger_reader().counts().read
-        if dry_run:
-            with Progress("mark", total) as progress:
-                done = preview_marks(context, progress.advance)
-        else:
+        if not (yes or dry_run):
             what = "take the marks away from" if clear else "mark the dropped records of"
-            if not yes:
-                confirm(f"{what} {context.source_name}", "change the source?")
-            with Progress("mark", None if clear else total) as progress:
+            confirm(f"{what} {context.source_name}", "change the source?")
+        with Progress("mark", None if clear else total) as progress:
+            if dry_run:
+                done = preview_marks(context, progress.advance)
+            else:
                 done = (clear_marks if clear else write_marks)(context, progress.advance)
     return output.show(done.as_text(), done.as_json(), done.exit_code)
 
