@@ -88,14 +88,12 @@ class SourceComparison:
         comparison: Decided records that vanished or changed.
         outdated: The decisions that are no longer valid.
         rest: The source without all decided records.
-        undecided_in_archive: Number of records that are only in the archive of `sweep`, and never decided.
         seconds: Time of the comparison.
     """
 
     comparison: Comparison
     outdated: OutdatedDecisions
     rest: Window
-    undecided_in_archive: int
     seconds: float
 
 
@@ -118,8 +116,9 @@ def compare_with_source(context: Context, advance: Advance) -> SourceComparison:
         archive = context.archive_of(head)
         plans = compare_plans(context.source, archive, reader, head, comparison, advance)
         rest = Window().without(finding.scan(plans))
-    undecided = archive.undecided(rest) if archive is not None else 0
-    return SourceComparison(comparison, finding.outdated, rest, undecided, time.monotonic() - started)
+    if archive is not None:
+        finding.outdated.due.undecided_in_archive = archive.undecided(rest)
+    return SourceComparison(comparison, finding.outdated, rest, time.monotonic() - started)
 
 
 @dataclass(slots=True)

@@ -107,8 +107,7 @@ def guard_vanished(found: SourceComparison, max_share: float, is_noted: bool) ->
 def preview_sync(context: Context, found: SourceComparison) -> OutdatedCounts:
     """Return what a sync would do, after counting the undecided records; writes nothing."""
     undecided = sum(map(len, context.source.undecided_ids(found.rest)))
-    archived = found.undecided_in_archive
-    return replace(found.outdated.due, undecided=undecided, undecided_in_archive=archived)
+    return replace(found.outdated.due, undecided=undecided)
 
 
 def sync(
@@ -145,7 +144,7 @@ def sync(
         updated,
         refused_before,
         found.outdated.due.occupied,
-        found.undecided_in_archive,
+        found.outdated.due.undecided_in_archive,
     )
 
 
