@@ -54,8 +54,7 @@ def fit_idf(config: Path, output: Path, min_df: int, limit: int | None, **option
         f"to use it: [recipe] idf_table = {to_toml(str(output))}; a target made with another table must be "
         "rebuilt"
     )
-    talk.show(text, {"output": str(output), **learned.as_json()})
-    return 0
+    return talk.show(text, {"output": str(output), **learned.as_json()})
 
 
 @commands.command()

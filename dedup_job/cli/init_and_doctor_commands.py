@@ -73,12 +73,11 @@ def init(
         "fields": list(fields),
         "target": str(to_place),
     }
-    Output(options["as_json"]).show(
+    text = (
         f"wrote {config}: from {from_place} ({', '.join(fields)}) to {to_place}\n"
-        f"next: dedup-job doctor -c {config}",
-        values,
+        f"next: dedup-job doctor -c {config}"
     )
-    return 0
+    return Output(options["as_json"]).show(text, values)
 
 
 def _parse_place(option: str, given: str) -> CollectionName:
@@ -215,8 +214,7 @@ def examine(config: Path, **options: Any) -> int:
     settings, output = load_reporting_settings(config, {**options, "workers": None})
     with Progress("doctor", None, "docs") as progress:
         shown = doctor(settings, progress.advance)
-    code: int = shown["exit_code"]
-    return output.show(page.doctor_text(shown), shown, code)
+    return output.show(page.doctor_text(shown), shown, shown["exit_code"])
 
 
 @commands.command("compile")
@@ -248,5 +246,4 @@ def compile_once(as_json: bool, **_: Any) -> int:
     with Progress("compile", RECORDS, "docs") as progress:
         seconds = compile_code(progress.advance)
     values = {"folder": str(CACHE_FOLDER), "seconds": round(seconds, 3)}
-    Output(as_json).show(f"compiled into {CACHE_FOLDER} ({seconds:,.1f} s)", values)
-    return 0
+    return Output(as_json).show(f"compiled into {CACHE_FOLDER} ({seconds:,.1f} s)", values)
