@@ -14,7 +14,6 @@ from dedup_job.cli.options import (
     check_terminal,
     common_options,
     confirm,
-    consent_from,
     prepare_settings,
     rate_options,
 )
@@ -50,14 +49,13 @@ def mark(config: Path, clear: bool, yes: bool, dry_run: bool, **options: Any) ->
 
     with Context(settings) as context:
         total = context.ledger_reader().counts().read
-        if dry_run:
-            with Progress("mark", total) as progress:
-                done = preview_marks(context, progress.advance)
-        else:
+        if not (yes or dry_run):
             what = "take the marks away from" if clear else "mark the dropped records of"
-            if not yes:
-                confirm(f"{what} {context.source_name}", "change the source?")
-            with Progress("mark", None if clear else total) as progress:
+            confirm(f"{what} {context.source_name}", "change the source?")
+        with Progress("mark", None if clear else total) as progress:
+            if dry_run:
+                done = preview_marks(context, progress.advance)
+            else:
                 done = (clear_marks if clear else write_marks)(context, progress.advance)
     return output.show(done.as_text(), done.as_json(), done.exit_code)
 
@@ -95,8 +93,7 @@ def sweep(config: Path, archive: str | None, moved: bool, yes: bool, dry_run: bo
 
     with Context(settings) as context:
         place = open_archive(context, archive, moved)
-        is_noted = dry_run or consent_from(options).allow
-        guard_share(context, settings.limits.max_drop_share, is_noted)
+        guard_share(context, settings.limits.max_drop_share, is_noted=dry_run or options["allow"])
         if not (yes or dry_run):
             lost = "; records of an earlier archive that are not there can no longer be restored" * moved
             about = f"move the dropped records of {context.source_name} to {place.full_name}{lost}"
@@ -140,13 +137,17 @@ def promote_target(config: Path, back: bool, yes: bool, dry_run: bool, **options
     if not (yes or dry_run):
         check_terminal()
     from dedup_job.commands.promote import already_done, promote
-    from dedup_job.commands.promotion_checks import PromoteOptions, check_promote, check_return, open_pair
+    from dedup_job.commands.promotion_checks import check_promote, check_return, open_pair
     from dedup_job.report.progress import Progress
 
-    given = PromoteOptions(options["keep_as"], options["skip_verify"], options["skip_indexes"])
+    keep_as, skip_verify = options["keep_as"], options["skip_verify"]
     with open_pair(settings) as pair:
         with Progress("compare", None, "records") as progress:
-            intended = (check_return if back else check_promote)(pair, given, progress.advance)
+            if back:
+                intended = check_return(pair, skip_verify, progress.advance)
+            else:
+                skip_indexes = options["skip_indexes"]
+                intended = check_promote(pair, keep_as, skip_verify, skip_indexes, progress.advance)
         if intended is None:
             done = already_done(pair, back)
         elif dry_run:
@@ -155,5 +156,5 @@ def promote_target(config: Path, back: bool, yes: bool, dry_run: bool, **options
             if not yes:
                 confirm(intended.shown.as_text(), "rename these collections?")
             with Progress("promote", None, "records") as progress:
-                done = promote(pair, intended, given.skip_verify, progress.advance)
+                done = promote(pair, intended, skip_verify, progress.advance)
     return output.show(done.as_text(), done.as_json(), done.exit_code)

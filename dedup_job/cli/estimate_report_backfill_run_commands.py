@@ -22,7 +22,7 @@ from dedup_job.cli.options import (
     rate_options,
     workers_option,
 )
-from dedup_job.cli.run_report_and_marks import ReportedRun, add_marks, publish_report, summary_text
+from dedup_job.cli.run_report_and_marks import ReportedRun, add_marks, publish_report, show_summary
 from dedup_job.errors import UsageError
 from dedup_job.pipeline.fork_server import preload_workers
 
@@ -54,10 +54,7 @@ def estimate_run(config: Path, sample: int | None, **options: Any) -> int:
     from dedup_job.pipeline.command_context import Context
     from dedup_job.report.progress import Progress
 
-    with (
-        Context(settings) as context,
-        Progress("estimate", sample, "docs") as progress,
-    ):
+    with Context(settings) as context, Progress("estimate", sample, "docs") as progress:
         forecast = estimate(context, sample, progress.advance)
     return output.show(forecast.as_text(), forecast.as_json())
 
@@ -133,7 +130,7 @@ def preview_run(
 @rate_options
 @workers_option
 @common_options
-def backfill(config: Path, adopt: bool, **options: Any) -> int:
+def backfill(config: Path, **options: Any) -> int:
     """Process the whole collection in `_id` order.
 
     Run the same command again after an interruption: it resumes where it stopped.
@@ -142,7 +139,7 @@ def backfill(config: Path, adopt: bool, **options: Any) -> int:
     Example:
       dedup-job backfill -c shop.toml
     """
-    return _decide("backfill", config, {**options, "adopt": adopt})
+    return _decide("backfill", config, options)
 
 
 @commands.command("run")
@@ -200,10 +197,7 @@ def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
             if options.get("copy_indexes"):
                 log.info("building indexes")
                 summary = replace(summary, indexes=context.indexes.copy())
-            text, values = summary_text(summary), summary.as_json()
-            if numbers:
-                text = "\n".join(filter(None, (text, numbers.as_text())))
-                values |= {"numbers": numbers.as_json()}
+            text, values = show_summary(summary, numbers)
             # With `prefer`, a record that was dropped may be kept now.
             text, values = add_marks(context, bool(settings.match.prefer), text, values)
             progress_of_ledger = ledger_progress(context) if watch.wants_metrics else None

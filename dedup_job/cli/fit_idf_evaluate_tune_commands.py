@@ -8,24 +8,21 @@ from typing import Any
 import click
 
 from dedup_job.cli.all_commands import commands
-from dedup_job.cli.options import COUNT, THRESHOLD_OPTION, common_options, prepare_settings, workers_option
+from dedup_job.cli.options import (
+    COUNT,
+    PATH,
+    THRESHOLD_OPTION,
+    common_options,
+    prepare_settings,
+    workers_option,
+)
 from dedup_job.errors import UsageError
 
 
 @commands.command("fit-idf")
+@click.option("--output", type=PATH, default=Path("idf.txt"), show_default=True, help="File to write.")
 @click.option(
-    "--output",
-    type=click.Path(path_type=Path),
-    default=Path("idf.txt"),
-    show_default=True,
-    help="File to write.",
-)
-@click.option(
-    "--min-df",
-    type=COUNT,
-    default=2,
-    show_default=True,
-    help="Leave out terms in fewer texts than this.",
+    "--min-df", type=COUNT, default=2, show_default=True, help="Leave out terms in fewer texts than this."
 )
 @click.option("--limit", type=COUNT, help="Read at most this many records.")
 @workers_option
@@ -57,17 +54,11 @@ def fit_idf(config: Path, output: Path, min_df: int, limit: int | None, **option
         f"to use it: [recipe] idf_table = {to_toml(str(output))}; a target made with another table must be "
         "rebuilt"
     )
-    talk.show(text, {"output": str(output), **learned.as_json()})
-    return 0
+    return talk.show(text, {"output": str(output), **learned.as_json()})
 
 
 @commands.command()
-@click.option(
-    "--labels",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="File with one pair per line: two ids and a label.",
-)
+@click.option("--labels", type=PATH, required=True, help="File with one pair per line: two ids and a label.")
 @THRESHOLD_OPTION
 @workers_option
 @common_options
@@ -130,9 +121,6 @@ def tune(config: Path, sample: int, at: float, **options: Any) -> int:
     from dedup_job.report.progress import Progress
 
     settings, output = prepare_settings(config, options)
-    with (
-        Context(settings) as context,
-        Progress("tune", sample, "docs") as progress,
-    ):
+    with Context(settings) as context, Progress("tune", sample, "docs") as progress:
         tuned = try_shapes(context, sample, at, progress.advance)
     return output.show(tuned.as_text(), tuned.as_json())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dedup_job.cli.all_commands import commands
-from dedup_job.cli.options import CONFIG_OPTION, common_options, load_reporting_settings, output_options
+from dedup_job.cli.options import CONFIG_OPTION, PATH, common_options, load_reporting_settings, output_options
 from dedup_job.cli.output import Output
 from dedup_job.errors import DedupError, UsageError
 
@@ -28,17 +28,13 @@ SHOWN = 12
 @click.option("--field", "fields", multiple=True, help="Field with text; repeat for several.")
 @click.option("--target", metavar="DATABASE.COLLECTION", help="Collection for the unique records.")
 @click.option("--filter", help="Only records that match this filter (extended JSON).")
-@click.option("--uri-file", type=click.Path(path_type=Path), help="File with the connection string.")
-@click.option("--reports", type=click.Path(path_type=Path), help="Folder for the reports of runs.")
+@click.option("--uri-file", type=PATH, help="File with the connection string.")
+@click.option("--reports", type=PATH, help="Folder for the reports of runs.")
 @click.option("--allow-plaintext", is_flag=True, help="Allow connections without TLS.")
 @CONFIG_OPTION
 @output_options
 def init(
-    config: Path,
-    source: str | None,
-    fields: tuple[str, ...],
-    target: str | None,
-    **options: Any,
+    config: Path, source: str | None, fields: tuple[str, ...], target: str | None, **options: Any
 ) -> int:
     """Write a new settings file.
 
@@ -60,7 +56,8 @@ def init(
             missing = [name for name, given in (("--source", source), ("--field", fields)) if not given]
             raise UsageError(f"there is no terminal to ask on: add {' and '.join(missing)}")
         with ExitStack() as stack:
-            from_place, fields, to_place = _ask_for_places(stack, config, source, fields, target, options)
+            catalog = _open_catalog(stack, config, uri_file, options["allow_plaintext"])
+            from_place, fields, to_place = _ask_for_places(catalog, source, fields, target)
         # This question needs no server, so the connection is closed first.
         reports = reports or _ask_for_folder()
     else:
@@ -76,12 +73,11 @@ def init(
         "fields": list(fields),
         "target": str(to_place),
     }
-    Output(options["as_json"]).show(
+    text = (
         f"wrote {config}: from {from_place} ({', '.join(fields)}) to {to_place}\n"
-        f"next: dedup-job doctor -c {config}",
-        values,
+        f"next: dedup-job doctor -c {config}"
     )
-    return 0
+    return Output(options["as_json"]).show(text, values)
 
 
 def _parse_place(option: str, given: str) -> CollectionName:
@@ -94,12 +90,7 @@ def _parse_place(option: str, given: str) -> CollectionName:
 
 
 def _ask_for_places(
-    stack: ExitStack,
-    config: Path,
-    source: str | None,
-    fields: Sequence[str],
-    target: str | None,
-    options: dict[str, Any],
+    catalog: Catalog | None, source: str | None, fields: Sequence[str], target: str | None
 ) -> tuple[CollectionName, tuple[str, ...], CollectionName]:
     """Return source, fields and target: from the options, or else from a person.
 
@@ -108,7 +99,6 @@ def _ask_for_places(
     """
     from dedup_job.commands.init import CollectionName
 
-    catalog = _open_catalog(stack, config, options)
     try:
         from_place = _parse_place("--source", source) if source else _ask_for_source(catalog)
         fields = tuple(fields) or _ask_for_fields(catalog, from_place)
@@ -122,18 +112,19 @@ def _ask_for_places(
         raise UsageError("nothing was written") from None
 
 
-def _open_catalog(stack: ExitStack, config: Path, options: dict[str, Any]) -> Catalog | None:
+def _open_catalog(
+    stack: ExitStack, config: Path, uri_file: Path | None, allow_plaintext: bool
+) -> Catalog | None:
     """Return the catalog of the server; if it cannot be read, print why and return None."""
     from dedup_job.commands import init
 
-    uri_file = options["uri_file"]
     try:
         # A relative path in the settings is relative to the settings file.
         path = None if uri_file is None else config.absolute().parent / uri_file.expanduser()
     except RuntimeError:
         raise UsageError(f"--uri-file {uri_file}: there is no such home directory") from None
     try:
-        return stack.enter_context(init.open_catalog(path, options["allow_plaintext"]))
+        return stack.enter_context(init.open_catalog(path, allow_plaintext))
     except DedupError as error:
         click.echo(f"nothing can be proposed: {error}", err=True)
         return None
@@ -223,8 +214,7 @@ def examine(config: Path, **options: Any) -> int:
     settings, output = load_reporting_settings(config, {**options, "workers": None})
     with Progress("doctor", None, "docs") as progress:
         shown = doctor(settings, progress.advance)
-    code: int = shown["exit_code"]
-    return output.show(page.doctor_text(shown), shown, code)
+    return output.show(page.doctor_text(shown), shown, shown["exit_code"])
 
 
 @commands.command("compile")
@@ -256,5 +246,4 @@ def compile_once(as_json: bool, **_: Any) -> int:
     with Progress("compile", RECORDS, "docs") as progress:
         seconds = compile_code(progress.advance)
     values = {"folder": str(CACHE_FOLDER), "seconds": round(seconds, 3)}
-    Output(as_json).show(f"compiled into {CACHE_FOLDER} ({seconds:,.1f} s)", values)
-    return 0
+    return Output(as_json).show(f"compiled into {CACHE_FOLDER} ({seconds:,.1f} s)", values)

@@ -11,6 +11,8 @@ import click
 from dedup_job.cli.all_commands import commands
 from dedup_job.cli.options import (
     COUNT,
+    FILE,
+    PATH,
     Number,
     common_options,
     file_options,
@@ -169,7 +171,7 @@ def list_decided(config: Path, ids_only: bool, as_csv: bool, **options: Any) -> 
 @click.option(
     "--clusters",
     "path",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FILE,
     required=True,
     help="Write the groups to this file (.csv, .jsonl or .parquet).",
 )
@@ -254,7 +256,7 @@ def why(config: Path, record: str, **options: Any) -> int:
 @click.option(
     "--settings",
     "others",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Compare with the recipe of this settings file instead of the ledger's.",
 )
 @common_options
@@ -333,7 +335,7 @@ def find_texts(config: Path, file: Path, as_texts: bool, only_references: bool, 
 )
 @click.option(
     "--ids",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     help="Write the records that vanished or changed to this file, one JSON object per line.",
 )
 @common_options
@@ -368,9 +370,7 @@ def show_changes(config: Path, content: bool, ids: Path | None, **options: Any) 
 @commands.command("verify")
 @click.option("--sample", type=COUNT, help="Check only this many decisions, chosen at random.")
 @click.option(
-    "--state",
-    type=click.Path(path_type=Path),
-    help="File from which an interrupted verification resumes; deleted at the end.",
+    "--state", type=PATH, help="File from which an interrupted verification resumes; deleted at the end."
 )
 @common_options
 def verify_target(config: Path, sample: int | None, state: Path | None, **options: Any) -> int:

@@ -33,10 +33,14 @@ CommandDecorator = Callable[[Command], Command]
 
 # MongoDB takes no limit of more than 63 bits.
 COUNT = click.IntRange(1, 1_000_000_000)
+RATE = Number(0, min_open=True)
+PATH = click.Path(path_type=Path)
+# A path that is no folder.
+FILE = click.Path(dir_okay=False, path_type=Path)
 CONFIG_OPTION = click.option(
     "-c",
     "--config",
-    type=click.Path(path_type=Path),
+    type=PATH,
     envvar="DEDUP_CONFIG",
     show_envvar=True,
     default="dedup-job.toml",
@@ -86,14 +90,8 @@ workers_option = click.option(
     "--workers", type=click.IntRange(1, 1024), help="Number of worker processes; default: see settings."
 )
 rate_options = add_options(
-    click.option(
-        "--max-docs-per-second",
-        type=Number(0, min_open=True),
-        help="Limit the read rate (records per second).",
-    ),
-    click.option(
-        "--max-mb-per-second", type=Number(0, min_open=True), help="Limit the read rate (MB per second)."
-    ),
+    click.option("--max-docs-per-second", type=RATE, help="Limit the read rate (records per second)."),
+    click.option("--max-mb-per-second", type=RATE, help="Limit the read rate (MB per second)."),
 )
 # With these a person accepts changes of collections or filter.
 consent_options = add_options(
@@ -104,17 +102,8 @@ consent_options = add_options(
 )
 # For a page and a table of pairs.
 file_options = add_options(
-    click.option(
-        "--html",
-        "file",
-        type=click.Path(dir_okay=False, path_type=Path),
-        help="Write an HTML page to this file.",
-    ),
-    click.option(
-        "--save-pairs",
-        type=click.Path(dir_okay=False, path_type=Path),
-        help="Write all pairs to this file (.csv, .jsonl or .parquet).",
-    ),
+    click.option("--html", "file", type=FILE, help="Write an HTML page to this file."),
+    click.option("--save-pairs", type=FILE, help="Write all pairs to this file (.csv, .jsonl or .parquet)."),
 )
 ALLOW_OPTION = click.option(
     "--allow", is_flag=True, help="Only warn where a guard of [limits] would stop the run."

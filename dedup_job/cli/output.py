@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -32,16 +31,8 @@ class Output:
         Raises:
             StorageFull: If stdout cannot be written.
         """
-        try:
-            with suppress(BrokenPipeError):
-                if self.as_json:
-                    click.echo(to_json_line({**values, "exit_code": exit_code}))
-                else:
-                    click.echo(colour_text(text) if has_colours() else text)
-        except OSError as error:
-            raise StorageFull(
-                f"the work is done, but its report cannot be written: {error.strerror}"
-            ) from error
+        shown = to_json_line({**values, "exit_code": exit_code}) if self.as_json else text
+        self._print(shown, "the work is done, but its report cannot be written")
         return exit_code
 
     def stream(
@@ -61,11 +52,19 @@ class Output:
             StorageFull: If stdout cannot be written.
         """
         lines = [to_json_line(values(item)) if self.as_json else text(item) for item in items]
-        shown = "\n".join(lines)
+        return self._print("\n".join(lines), "the answers cannot be written")
+
+    def _print(self, shown: str, problem: str) -> bool:
+        """Print text or JSON; return whether anybody is still reading.
+
+        Args:
+            shown: The text or JSON.
+            problem: The beginning of the message if stdout cannot be written.
+        """
         try:
-            click.echo(colour_text(shown) if has_colours() and not self.as_json else shown)
+            click.echo(colour_text(shown) if not self.as_json and has_colours() else shown)
         except BrokenPipeError:
             return False
         except OSError as error:
-            raise StorageFull(f"the answers cannot be written: {error.strerror}") from error
+            raise StorageFull(f"{problem}: {error.strerror}") from error
         return True

@@ -7,13 +7,13 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from dedup_job.cli.output import Output
 from dedup_job.errors import StorageFull
 
 if TYPE_CHECKING:
+    from dedup_job.commands.compare_numbers_in_pairs import NumberDifferences
     from dedup_job.pipeline.command_context import Context
     from dedup_job.records import Plan
     from dedup_job.report.run_summary import RunSummary
@@ -56,11 +56,9 @@ class ReportedRun:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: Any) -> None:
         if self._pairs:
-            self._pairs.__exit__(kind, error, traceback)
+            self._pairs.__exit__(*raised)
 
     def observe(self, plan: Plan) -> None:
         """Collect samples from a plan, and write its pairs."""
@@ -90,9 +88,8 @@ class ReportedRun:
 
         numbers = compare_numbers(context, self._near, summary.counts)
         shown = evidence_json(self._evidence, partial(fetch_beginnings, context))
-        about_numbers = numbers.as_text() if numbers else ""
-        parts = (summary_text(summary), about_numbers, evidence_text(shown))
-        text = "\n".join(filter(None, parts))
+        text, values = show_summary(summary, numbers)
+        text = "\n".join(filter(None, (text, evidence_text(shown))))
         target = context.target_name if context.target.holds_copies else None
         file = self._names["page"]
         steps = [] if is_done else next_steps(summary, context.source_name, target, file is not None)
@@ -104,17 +101,22 @@ class ReportedRun:
             text += f"\n\n  {self._pairs.count:,} pairs in {self._names['pairs']}"
         text = "\n".join([text, *next_step_lines(steps)])
         files = {name: str(path) for name, path in self._names.items() if path}
-        values = {"numbers": numbers.as_json()} if numbers else {}
-        return text, {**summary.as_json(), **values, "evidence": shown, **files}
+        return text, {**values, "evidence": shown, **files}
 
 
-def summary_text(summary: Any) -> str:
-    """Return the summary of a run as text, without warnings that the log has shown on the same terminal."""
+def show_summary(summary: RunSummary, numbers: NumberDifferences | None) -> tuple[str, dict[str, Any]]:
+    """Return the summary of a run, and how many duplicates differ in numbers, as text and as JSON values.
+
+    The text leaves out warnings that the log has shown on the same terminal.
+    """
     from dedup_job.report.logs import is_interactive
 
     is_shown = is_interactive() and sys.stdout.isatty()
-    text: str = (replace(summary, warnings=()) if is_shown else summary).as_text()
-    return text
+    text = (replace(summary, warnings=()) if is_shown else summary).as_text()
+    if numbers is None:
+        return text, summary.as_json()
+    text = "\n".join(filter(None, (text, numbers.as_text())))
+    return text, {**summary.as_json(), "numbers": numbers.as_json()}
 
 
 def add_marks(

@@ -40,11 +40,7 @@ log = logging.getLogger("dedup_job")
 
 
 def decide(
-    context: Context,
-    mode: str,
-    observe: Observe,
-    consent: Consent = Consent(),
-    expected: int | None = None,
+    context: Context, mode: str, observe: Observe, consent: Consent = Consent(), expected: int | None = None
 ) -> RunSummary:
     """Decide all undecided records and apply the decisions to the target.
 

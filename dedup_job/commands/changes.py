@@ -161,8 +161,7 @@ def _ids_away(
 
 def _ids_kept(plan: Plan, restored: Collection[bytes]) -> set[bytes]:
     """Return the ids of a plan's kept records."""
-    kept = {plan.ids[row] for action in COPYING_ACTIONS for row in plan.rows(action)}
-    return kept.union(restored)
+    return {plan.ids[row] for row in plan.rows(*COPYING_ACTIONS)}.union(restored)
 
 
 def _ids_and_actions(

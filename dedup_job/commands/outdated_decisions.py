@@ -88,14 +88,12 @@ class SourceComparison:
         comparison: Decided records that vanished or changed.
         outdated: The decisions that are no longer valid.
         rest: The source without all decided records.
-        undecided_in_archive: Number of records that are only in the archive of `sweep`, and never decided.
         seconds: Time of the comparison.
     """
 
     comparison: Comparison
     outdated: OutdatedDecisions
     rest: Window
-    undecided_in_archive: int
     seconds: float
 
 
@@ -118,8 +116,9 @@ def compare_with_source(context: Context, advance: Advance) -> SourceComparison:
         archive = context.archive_of(head)
         plans = compare_plans(context.source, archive, reader, head, comparison, advance)
         rest = Window().without(finding.scan(plans))
-    undecided = archive.undecided(rest) if archive is not None else 0
-    return SourceComparison(comparison, finding.outdated, rest, undecided, time.monotonic() - started)
+    if archive is not None:
+        finding.outdated.due.undecided_in_archive = archive.undecided(rest)
+    return SourceComparison(comparison, finding.outdated, rest, time.monotonic() - started)
 
 
 @dataclass(slots=True)
@@ -165,15 +164,11 @@ class OutdatedScan:
         occupied = self._rows_occupied(plan, refused)
         refused -= occupied
         # The job failed on these: another version, or more memory, may judge them.
-        failed = {
-            row
-            for row, verdict in enumerate(plan.verdicts)
-            if verdict.action is Action.UNCHECKED and is_failure(verdict.reason)
-        }
+        failed = {row for row in plan.rows(Action.UNCHECKED) if is_failure(plan.verdicts[row].reason)}
         failed -= gone | set(overtaken.vanished)
         restored = copies(overtaken.overrides)
         earlier = {
-            plan.ids[row]: _earlier_decision(stored, row, restored, adopted, self.context.target.holds_copies)
+            plan.ids[row]: self._earlier_decision(stored, row, restored, adopted)
             for row in sorted(gone | handed_on | refused | failed)
         }
         outdated.again.add(earlier, moved)
@@ -212,11 +207,7 @@ class OutdatedScan:
 
     def _rows_dropped_for(self, plan: Plan, moved: Collection[bytes]) -> Iterator[int]:
         """Yield the rows dropped for a keeper that changed or vanished: in `moved`, or of an earlier plan."""
-        keepers = {
-            row: verdict.match.keeper
-            for row, verdict in enumerate(plan.verdicts)
-            if verdict.match is not None
-        }
+        keepers = {row: match.keeper for row, verdict in enumerate(plan.verdicts) if (match := verdict.match)}
         earlier = self.outdated.again.moved(set(keepers.values()))
         return (row for row, keeper in keepers.items() if keeper in moved or keeper in earlier)
 
@@ -240,39 +231,32 @@ class OutdatedScan:
             same.update(row for row, same_text in zip(found, is_same, strict=True) if same_text)
         return same
 
+    def _earlier_decision(
+        self, stored: StoredPlan, row: int, restored: Mapping[bytes, bytes], adopted: Collection[bytes]
+    ) -> EarlierDecision:
+        """Return a plan's decision on a record.
+
+        Args:
+            stored: The plan.
+            row: The record's row in it.
+            restored: Hashes of the inserted versions of restored records, by id.
+            adopted: Ids of the target's own records, which the job did not insert.
+        """
+        plan, raw_id = stored.plan, stored.plan.ids[row]
+        verdict, copy = plan.verdicts[row], None
+        # A restored record may be adopted, too: after the ledger was lost and the target adopted.
+        if self.context.target.holds_copies and raw_id not in adopted:
+            copy = restored.get(raw_id)
+            if copy is None and verdict.action in COPYING_ACTIONS:
+                copy = plan.hash_of(row)
+        return EarlierDecision(stored.id.number, Verdict(verdict.action, verdict.reason), copy)
+
 
 def have_same_text(prints: Fingerprints, judged: Plan) -> npt.NDArray[np.bool_]:
     """Return whether n records have the text, and by `[match] prefer` the rank, as they were judged."""
     # A digest of zeros means "no text".
-    is_same: npt.NDArray[np.bool_] = (prints.digests == judged.digests).all(axis=1) & judged.digests.any(
-        axis=1
-    )
+    has_text = judged.digests.any(axis=1)
+    is_same: npt.NDArray[np.bool_] = has_text & (prints.digests == judged.digests).all(axis=1)
     if prints.ranks is not None and judged.ranks is not None:
         is_same &= (prints.ranks == judged.ranks).all(axis=1)
     return is_same
-
-
-def _earlier_decision(
-    stored: StoredPlan,
-    row: int,
-    restored: Mapping[bytes, bytes],
-    adopted: Collection[bytes],
-    has_copies: bool,
-) -> EarlierDecision:
-    """Return a plan's decision on a record.
-
-    Args:
-        stored: The plan.
-        row: The record's row in it.
-        restored: Hashes of the inserted versions of restored records, by id.
-        adopted: Ids of the target's own records, which the job did not insert.
-        has_copies: Whether the job inserts records into a target at all.
-    """
-    plan, raw_id = stored.plan, stored.plan.ids[row]
-    verdict, copy = plan.verdicts[row], None
-    # A restored record may be adopted, too: after the ledger was lost and the target adopted.
-    if has_copies and raw_id not in adopted:
-        copy = restored.get(raw_id)
-        if copy is None and verdict.action in COPYING_ACTIONS:
-            copy = plan.hash_of(row)
-    return EarlierDecision(stored.id.number, Verdict(verdict.action, verdict.reason), copy)

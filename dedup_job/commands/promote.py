@@ -8,7 +8,6 @@ are found by their UUIDs, and each step can be repeated, so a killed promotion i
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -32,6 +31,7 @@ from dedup_job.mongo.copy_indexes import Indexes
 from dedup_job.mongo.ids import IdSet
 from dedup_job.mongo.pages import Window
 from dedup_job.mongo.rename_by_uuid import NameTaken
+from dedup_job.mongo.target import Target
 from dedup_job.report.change_source_results import PromoteResult
 from dedup_job.report.progress import Advance
 
@@ -72,14 +72,14 @@ def already_done(pair: Pair, is_back: bool) -> PromoteResult:
     """Return the result of a command that has nothing to do."""
     promotion = pair.head().promotion
     former = promotion.kept_as if promotion else pair.target
-    return PromoteResult(
-        "",
-        pair.full_name(pair.place),
-        pair.full_name(former),
-        is_back,
-        already=True,
-        needs_setting=pair.settings.target.has_copies != is_back,
-    )
+    return replace(_new_result(pair, "", former, is_back), already=True)
+
+
+def _new_result(pair: Pair, run: str, former: str, is_back: bool) -> PromoteResult:
+    """Return the result of a promotion, or of a return, before anything is renamed."""
+    needs_setting = pair.settings.target.has_copies != is_back
+    source, former = pair.full_name(pair.place), pair.full_name(former)
+    return PromoteResult(run, source, former, is_back, needs_setting=needs_setting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +100,7 @@ class PromotionSteps:
         """Rename the collections, copy the records that arrived during them, and store that it is done."""
         pair, is_back = self.pair, promotion.state == RETURNING
         former = pair.target if is_back else promotion.kept_as
-        result = PromoteResult(
-            self.run.name,
-            pair.full_name(pair.place),
-            pair.full_name(former),
-            is_back,
-            needs_setting=pair.settings.target.has_copies != is_back,
-        )
+        result = _new_result(pair, self.run.name, former, is_back)
         # If a collection was dropped or put back from a dump, nothing is renamed.
         is_in_place = is_back and is_source_in_place(pair, pair.renamer.uuids(), promotion)
         if not is_back:
@@ -119,8 +113,7 @@ class PromotionSteps:
             result.expiries = indexes.expiries
         self._copy_arrivals(former, is_back, result)
         for name in self._promotion.others:
-            for _ in self._copy(name, Window(), result):
-                pass
+            self._copy(name, Window(), result)
         if not skip_verify and not is_in_place:
             head = self.ledger.current_head
             result.changed, result.vanished = compare_records(pair, former, head, advance)
@@ -200,27 +193,35 @@ class PromotionSteps:
 
         After a return they stay in the target, too, and the ledger says so.
         """
-        ledger, head = self.ledger, self.ledger.current_head
-        if not is_back:
-            for _ in self._copy(former, Window().without(ledger.plan_columns(head)), result):
-                pass
-            return
-        known = (plan.ids for plan in ledger.plan_columns(head))
-        window = Window(decided=IdSet.of(chain(known, [ledger.left(is_decided=True)])))
-        for ids in self._copy(former, window, result):
-            at = datetime.now(UTC)
-            ledger.rows.put("left", [left_row(raw_id, ARRIVED, self.run.name, at) for raw_id in ids])
+        plans = self.ledger.plan_columns(self.ledger.current_head)
+        if is_back:
+            known = (plan.ids for plan in plans)
+            window = Window(decided=IdSet.of(chain(known, [self.ledger.left(is_decided=True)])))
+        else:
+            window = Window().without(plans)
+        self._copy(former, window, result, stay=is_back)
 
-    def _copy(self, name: str, window: Window, result: PromoteResult) -> Iterator[Sequence[bytes]]:
-        """Insert the records of a window of one collection into the one in place; yield their ids."""
-        place = self.pair.inserter(self.pair.place)
+    def _copy(self, name: str, window: Window, result: PromoteResult, stay: bool = False) -> None:
+        """Insert the records of a window of one collection into the one in place.
+
+        Args:
+            name: Name of the collection.
+            window: The window.
+            result: Gets the counts.
+            stay: Whether the ledger must say that the records stay in the target.
+        """
+        place = self.pair.collection(self.pair.place)
+        inserter = Target(place)
         # A capped former source takes none: each record might push another one out.
-        takes_none = is_capped(self.pair.collection(self.pair.place))
+        takes_none = is_capped(place)
         for batch in self.pair.records(name, with_marks=True).batches(window):
-            refused = range(len(batch)) if takes_none else place.insert(batch.raws)
+            refused = range(len(batch)) if takes_none else inserter.insert(batch.raws)
             result.refused.extend(batch.ids[row] for row in sorted(refused))
             result.arrived += len(batch) - len(refused)
-            yield batch.ids
+            if stay:
+                at = datetime.now(UTC)
+                rows = [left_row(raw_id, ARRIVED, self.run.name, at) for raw_id in batch.ids]
+                self.ledger.rows.put("left", rows)
 
     def _finish(self, is_back: bool) -> None:
         """Store that the ledger belongs to the collection in place from now on."""

@@ -31,7 +31,6 @@ from dedup_job.mongo.rename_by_uuid import Renamer
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.server import Rights
 from dedup_job.mongo.source import Source
-from dedup_job.mongo.target import Target
 from dedup_job.pasteable_command import command_line
 from dedup_job.pipeline.command_context import Context, connect_to, read_rates, require_head, retry_policy
 from dedup_job.records import CONFLICT, COPYING_ACTIONS, REFERENCE, VANISHED
@@ -74,10 +73,6 @@ class Pair:
         """Return a collection for reading; marks are no part of a record, and left out by default."""
         read = bytes if with_marks else MarkField(self.settings.mark.field).without
         return Source(self.collection(name), {}, self._size, self._pace, read)
-
-    def inserter(self, name: str) -> Target:
-        """Return a collection for inserting records unchanged."""
-        return Target(self.collection(name))
 
     def head(self) -> Head:
         """Return the state of the ledger; raise ConfigError if nothing was decided."""
@@ -130,23 +125,17 @@ class Intention:
     shown: PromotePreview
 
 
-@dataclass(frozen=True, slots=True)
-class PromoteOptions:
-    """What a command line says about a promotion.
+def check_promote(
+    pair: Pair, keep_as: str | None, skip_verify: bool, skip_indexes: bool, advance: Advance
+) -> Intention | None:
+    """Check that the target can take the place of its source; writes nothing.
 
-    Attributes:
+    Args:
+        pair: The collections.
         keep_as: New name of the source; None for the name in the ledger, or `<source>_before`.
         skip_verify: Whether no records are compared, only ids.
         skip_indexes: Whether the target may lack indexes of the source.
-    """
-
-    keep_as: str | None = None
-    skip_verify: bool = False
-    skip_indexes: bool = False
-
-
-def check_promote(pair: Pair, options: PromoteOptions, advance: Advance) -> Intention | None:
-    """Check that the target can take the place of its source; writes nothing.
+        advance: Called with the number of records that were compared since the last call.
 
     Returns:
         What to do; None if it was done before.
@@ -162,29 +151,29 @@ def check_promote(pair: Pair, options: PromoteOptions, advance: Advance) -> Inte
             return None
         if promotion.state == RETURNING:
             raise StateError(f"a promotion is being taken back; finish that first: {promotion.command}")
-        if options.keep_as not in (None, promotion.kept_as):
+        if keep_as not in (None, promotion.kept_as):
             raise UsageError(
                 f"the promotion was begun with --keep-as {promotion.kept_as}; leave the option out"
             )
         return _resume(pair, promotion)
     if not pair.settings.target.has_copies:
         raise UsageError("there is no target to promote: [target] copy is false")
-    kept_as = f"{pair.place}_before" if options.keep_as is None else options.keep_as
+    kept_as = f"{pair.place}_before" if keep_as is None else keep_as
     with Context(pair.settings) as context:
         _check_servers(pair, context)
         head = require_head(context, pair.reader)
         _check_ledger(pair, head)
         pair.renamer.check_name(kept_as, "--keep-as")
-        if options.keep_as is not None:
+        if keep_as is not None:
             check_new_name(pair.collection(kept_as), "--keep-as")
         _check_rights(pair, {pair.place: kept_as, pair.target: pair.place})
         indexes = context.indexes.compare()
-        if indexes.refused and not options.skip_indexes:
+        if indexes.refused and not skip_indexes:
             raise ConfigError(
                 f"the target lacks indexes of the source: {', '.join(indexes.refused)}; build them with: "
                 f"{command_line('backfill --copy-indexes')}, or go on without them: --skip-indexes"
             )
-        _check_records(context, head, options, advance)
+        _check_records(context, head, skip_verify, advance)
         # From then on the job reads the target as a source.
         check_source(pair.collection(pair.target), "[target]")
         uuids = context.places.now()["collections"]
@@ -202,24 +191,24 @@ def check_promote(pair: Pair, options: PromoteOptions, advance: Advance) -> Inte
         dropped + refused,
         mark=head.mark.key if head.mark else None,
     )
-    moves = [(pair.place, kept_as), (pair.target, pair.place)]
     lost = refused + counts.refused.get(CONFLICT.reason, 0)
     options_lacking = differing_options(pair.collection(pair.place), pair.collection(pair.target))
-    shown = PromotePreview(_full_names(pair, moves), False, dropped, lost, options_lacking)
+    shown = PromotePreview(_renames(pair, promotion), False, dropped, lost, options_lacking)
     return Intention(promotion, head.fence, shown)
 
 
 def _resume(pair: Pair, promotion: Promotion) -> Intention:
     """Return what a promotion that was begun before has to finish."""
     check_collections(pair, promotion)
-    moves = [(pair.place, promotion.kept_as), (pair.target, pair.place)]
+    return Intention(promotion, None, PromotePreview(_renames(pair, promotion), has_begun=True))
+
+
+def _renames(pair: Pair, promotion: Promotion) -> list[tuple[str, str]]:
+    """Return the old and new full names of the collections of a promotion, or of a return."""
+    source, target, former = map(pair.full_name, (pair.place, pair.target, promotion.kept_as))
     if promotion.state == RETURNING:
-        moves = [(new, old) for old, new in reversed(moves)]
-    return Intention(promotion, None, PromotePreview(_full_names(pair, moves), has_begun=True))
-
-
-def _full_names(pair: Pair, moves: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    return [(pair.full_name(old), pair.full_name(new)) for old, new in moves]
+        return [(source, target), (former, source)]
+    return [(source, former), (target, source)]
 
 
 def _check_servers(pair: Pair, context: Context) -> None:
@@ -275,9 +264,9 @@ def _check_rights(pair: Pair, moves: dict[str, str]) -> None:
         rights.check("the target", actions, database, name)
 
 
-def _check_records(context: Context, head: Head, options: PromoteOptions, advance: Advance) -> None:
+def _check_records(context: Context, head: Head, skip_verify: bool, advance: Advance) -> None:
     """Raise StateError if source, target and ledger disagree, or a record of the source is undecided."""
-    found = changes(context, not options.skip_verify, advance)
+    found = changes(context, not skip_verify, advance)
     outdated = {
         "undecided": found.new + found.missed,
         "changed": found.changed.counts.total() if found.changed else 0,
@@ -289,7 +278,7 @@ def _check_records(context: Context, head: Head, options: PromoteOptions, advanc
             f"{context.source_name} has changed since it was decided: {numbers}; stop the programs that "
             f"write to it, bring the target up to date with {command_line('sync')}, and promote again"
         )
-    if options.skip_verify:
+    if skip_verify:
         _check_target_ids(context, head)
         return
     verified = verify(context, None, advance)
@@ -366,8 +355,13 @@ def _collections_gone(uuids: Mapping[str, str], promotion: Promotion) -> list[st
     return [what for what, uuid in of.items() if uuid not in uuids.values()]
 
 
-def check_return(pair: Pair, options: PromoteOptions, advance: Advance) -> Intention | None:
+def check_return(pair: Pair, skip_verify: bool, advance: Advance) -> Intention | None:
     """Check that a promotion can be undone; writes nothing.
+
+    Args:
+        pair: The collections.
+        skip_verify: Whether no records are compared.
+        advance: Called with the number of records that were compared since the last call.
 
     Returns:
         What to do; None if no target is promoted.
@@ -397,7 +391,7 @@ def check_return(pair: Pair, options: PromoteOptions, advance: Advance) -> Inten
             "collection, or drop it if it is a view"
         )
     _check_rights(pair, {pair.place: pair.target, promotion.kept_as: pair.place})
-    if not options.skip_verify:
+    if not skip_verify:
         changed, vanished = compare_records(pair, pair.place, head, advance)
         counts = {"changed": changed.counts.total(), "vanished": vanished.counts.total()}
         if any(counts.values()):
@@ -407,7 +401,7 @@ def check_return(pair: Pair, options: PromoteOptions, advance: Advance) -> Inten
                 f"({command_line('changes --content')} names them); {pair.full_name(promotion.kept_as)} has "
                 "their old state; make these changes there, and add --skip-verify"
             )
-    return Intention(returning, head.fence, _resume(pair, returning).shown)
+    return replace(_resume(pair, returning), fence=head.fence)
 
 
 def _check_nothing_since(pair: Pair, head: Head, promotion: Promotion) -> None:
@@ -438,8 +432,8 @@ def compare_records(
     pair: Pair, name: str, head: Head, advance: Advance
 ) -> tuple[AffectedRecords, AffectedRecords]:
     """Return the decided records that changed in a collection, and those that vanished from it."""
-    compared = Comparison(changed=AffectedRecords())
+    changed = AffectedRecords()
+    compared = Comparison(changed=changed)
     for _ in compare_plans(pair.records(name), None, pair.reader, head, compared, advance):
         pass
-    assert compared.changed is not None
-    return compared.changed, compared.vanished
+    return changed, compared.vanished

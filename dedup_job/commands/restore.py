@@ -19,9 +19,7 @@ from dedup_job.ledger.record_rows import id_of_row
 from dedup_job.ledger.run_history import RunId
 from dedup_job.mongo.archive import Archive
 from dedup_job.mongo.ids import SHOWABLE, extended, id_of, readings, selector, with_equals
-from dedup_job.mongo.mark_field import Marks
 from dedup_job.mongo.source import Source
-from dedup_job.mongo.target import Target
 from dedup_job.pasteable_command import command_line
 from dedup_job.pipeline.command_context import Context, read_head, undo_origin
 from dedup_job.records import VANISHED, chunked, digest
@@ -212,7 +210,7 @@ def _restore_rows(
     for some in chunked(list(rows), RECORDS_AT_ONCE):
         wanted = {raw_id: rows[raw_id] for raw_id in some}
         for records in _present_versions(wanted, context.source, archive, archived):
-            refused |= restore_records(ledger, records, why, context.target, context.marks, moves)
+            refused |= restore_records(ledger, records, why, context, moves)
             restored |= {each.id: digest(each.raw) for each in records if each.id not in refused}
         advance(len(some))
     if moves is not None:
@@ -263,12 +261,7 @@ def ids_changed_since(
 
 
 def restore_records(
-    ledger: Ledger,
-    records: Sequence[RestorableRecord],
-    why: str,
-    target: Target,
-    marks: Marks,
-    moves: ArchiveMoves | None = None,
+    ledger: Ledger, records: list[RestorableRecord], why: str, context: Context, moves: ArchiveMoves | None
 ) -> dict[bytes, tuple[str, str]]:
     """Insert dropped records into the target, and store that a person decided so.
 
@@ -276,8 +269,7 @@ def restore_records(
         ledger: The ledger, with the lease.
         records: The records.
         why: The person's reason; may be empty.
-        target: Where they are inserted.
-        marks: Takes their marks away, if the source is marked.
+        context: The open connections.
         moves: Brings them back from the archive, if they are there.
 
     Returns:
@@ -295,7 +287,7 @@ def restore_records(
     refused = {raw_id: ("source", reason) for raw_id, reason in not_moved.items()}
     # The source may have a record of its own with the id.
     there = [each for each in records if each.id not in refused or each.is_in_source]
-    by_target = target.insert([each.raw for each in there], check_held=ledger.check_held)
+    by_target = context.target.insert([each.raw for each in there], check_held=ledger.check_held)
     for place, each in enumerate(there):
         refused.pop(each.id, None)
         if place in by_target:
@@ -305,7 +297,7 @@ def restore_records(
     done = [each for each in records if each.id not in refused]
     stay = [each for each in records if each.id in refused]
     if ledger.current_head.mark is not None:
-        marks.clear([each.id for each in done], ledger.deadline_by)
+        context.marks.clear([each.id for each in done], ledger.deadline_by)
     if stay:
         ledger.rows.delete("overrides", selector([id_of(each.row) for each in stay]))
     if done:

@@ -25,7 +25,7 @@ from dedup_job.mongo.pages import prefetch
 from dedup_job.mongo.reference_collections import is_reference
 from dedup_job.pipeline.command_context import Context, read_head, read_head_for_preview, undo_origin
 from dedup_job.pipeline.guards import WarningList, check_swept_share, stop_run
-from dedup_job.records import ADOPT, digest
+from dedup_job.records import ADOPT, Action, digest
 from dedup_job.report.change_source_results import KEEPER, SweepResult
 from dedup_job.report.progress import Advance
 
@@ -77,11 +77,11 @@ def _check_other_records(context: Context, head: Head, archive: Archive) -> None
     if not archive.as_source().estimated_count():
         return
     for stored in plans_from(context.ledger_reader(), head, 0):
-        due = DueRecords()
-        due.add(stored, IdSet())
-        for found in archive.records.fetch(list(due.judged)):
+        plan = stored.plan
+        judged = {plan.ids[row]: plan.hash_of(row) for row in plan.rows(Action.DUPLICATE)}
+        for found in archive.records.fetch(list(judged)):
             for raw_id, raw in found.items():
-                if digest(raw) != due.judged[raw_id]:
+                if digest(raw) != judged[raw_id]:
                     raise ConfigError(
                         f"--archive: {archive.full_name} has another record with the _id "
                         f"{extended(raw_id)}; choose another collection"
@@ -144,14 +144,8 @@ class FoundRecords:
     versions: Mapping[bytes, tuple[bytes, bytes]]
     stay: Mapping[bytes, str]
 
-    def dropped_for(self, keepers: Collection[bytes]) -> set[bytes]:
-        """Return the ids of the records with one of these keepers."""
-        return {raw_id for raw_id in self.records if self.keepers[raw_id] in keepers}
-
     def without(self, ids: Collection[bytes]) -> FoundRecords:
         """Return the same without the records with these ids."""
-        if not ids:
-            return self
         return replace(self, records={key: raw for key, raw in self.records.items() if key not in ids})
 
 
@@ -295,9 +289,9 @@ class SweepRun:
 
     def with_valid_keepers(self, found: FoundRecords) -> FoundRecords:
         """Return the records that may be moved: those with a valid keeper; count the others."""
-        keepers = {found.keepers[raw_id] for raw_id in found.records}
-        without_keeper = found.dropped_for(keepers - self._valid(found.versions))
-        self.result.add(0, dict(found.stay) | dict.fromkeys(without_keeper, KEEPER))
+        valid = self._valid(found.versions)
+        without_keeper = {raw_id: KEEPER for raw_id in found.records if found.keepers[raw_id] not in valid}
+        self.result.add(0, {**found.stay, **without_keeper})
         return found.without(without_keeper)
 
     def _valid(self, versions: Mapping[bytes, tuple[bytes, bytes]]) -> set[bytes]:
@@ -308,11 +302,8 @@ class SweepRun:
             same = {raw_id for raw_id, raw in found.items() if digest(raw) == versions[raw_id][0]}
             edited = sorted(found.keys() - same)
             text_digests = self.context.recipe.reader.text_digests([found[raw_id] for raw_id in edited])
-            valid |= same | {
-                raw_id
-                for raw_id, text_digest in zip(edited, text_digests, strict=True)
-                if text_digest == versions[raw_id][1]
-            }
+            digest_of = dict(zip(edited, text_digests, strict=True))
+            valid |= same | {raw_id for raw_id in edited if digest_of[raw_id] == versions[raw_id][1]}
         return valid
 
     def move(self, movable: FoundRecords, moves: ArchiveMoves) -> None:
@@ -321,7 +312,7 @@ class SweepRun:
         stay = self.archive.copy(movable.records)
         own, others = _divide({movable.keepers[raw_id] for raw_id in movable.records})
         gone = self.context.source.absent(own) | self.context.target.absent(others)
-        stay |= dict.fromkeys(movable.dropped_for(gone), KEEPER)
+        stay |= {raw_id: KEEPER for raw_id in movable.records if movable.keepers[raw_id] in gone}
         stay |= moves.move_out(movable.without(stay).records)
         self.result.add(len(movable.records) - len(stay), stay)
 

@@ -107,8 +107,7 @@ def guard_vanished(found: SourceComparison, max_share: float, is_noted: bool) ->
 def preview_sync(context: Context, found: SourceComparison) -> OutdatedCounts:
     """Return what a sync would do, after counting the undecided records; writes nothing."""
     undecided = sum(map(len, context.source.undecided_ids(found.rest)))
-    archived = found.undecided_in_archive
-    return replace(found.outdated.due, undecided=undecided, undecided_in_archive=archived)
+    return replace(found.outdated.due, undecided=undecided)
 
 
 def sync(
@@ -145,7 +144,7 @@ def sync(
         updated,
         refused_before,
         found.outdated.due.occupied,
-        found.undecided_in_archive,
+        found.outdated.due.undecided_in_archive,
     )
 
 
@@ -228,19 +227,16 @@ class _Swapped:
         self, plan: Plan, before: Before, current: Mapping[bytes, bytes], stay: Sequence[bytes]
     ) -> Sequence[bytes]:
         """Add records of a renewal that stay unchanged; return the ids for which there is no room."""
-        row_of = {raw_id: row for row, raw_id in enumerate(plan.ids)}
-        rows = list[int]()
-        for raw_id in stay:
+        for place, raw_id in enumerate(stay):
             self.size += len(current[raw_id])
             if self.size > SWAPPED_BYTES or len(self.raws) == SWAPPED:
-                break
-            rows.append(row_of[raw_id])
-            self.raws.append(current[raw_id])
-        if rows:
+                return stay[place:]
+            rows = [plan.ids.index(raw_id)]
             part = plan.take(rows)
             self.plans.append(part)
             self.befores.append(Before(before.numbers[rows], before.hashes[rows], part.counts))
-        return stay[len(rows) :]
+            self.raws.append(current[raw_id])
+        return []
 
     def join(self) -> tuple[Plan, list[bytes], Before]:
         """Return the plan of all, their raw records, and their earlier decisions."""

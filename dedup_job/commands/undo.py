@@ -33,11 +33,7 @@ def undo(context: Context, run: str, observe: Observe) -> UndoResult:
     started = time.monotonic()
     with context.open_ledger(this, undo_origin(context, read_head(context))) as ledger:
         undo_run = UndoRun(
-            ledger,
-            context.source,
-            context.target,
-            context.marks,
-            context.archive_of(ledger.current_head),
+            ledger, context.source, context.target, context.marks, context.archive_of(ledger.current_head)
         )
         done = undo_run.undo(run, observe)
         undone = UndoResult(

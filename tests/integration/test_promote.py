@@ -18,7 +18,7 @@ from pymongo import IndexModel, MongoClient, monitoring
 
 from dedup_job import config
 from dedup_job.commands import promote as promoting
-from dedup_job.commands.promotion_checks import PromoteOptions, check_promote, check_return, open_pair
+from dedup_job.commands.promotion_checks import check_promote, check_return, open_pair
 from dedup_job.errors import LeaseHeld, StateError
 from dedup_job.mongo.server import LEDGER_NAMES, WRITE
 from dedup_job.mongo.source import Source
@@ -88,9 +88,11 @@ def head(job: Job) -> dict[str, Any]:
 
 def move(job: Job, is_back: bool = False, skip_verify: bool = True) -> Any:
     """Promote, or take a promotion back, in this process."""
-    options = PromoteOptions(skip_verify=skip_verify)
     with open_pair(config.check_settings(job.tables, "test")) as pair:
-        intended = (check_return if is_back else check_promote)(pair, options, lambda count: None)
+        if is_back:
+            intended = check_return(pair, skip_verify, lambda count: None)
+        else:
+            intended = check_promote(pair, None, skip_verify, False, lambda count: None)
         if intended is None:
             return promoting.already_done(pair, is_back)
         return promoting.promote(pair, intended, skip_verify, lambda count: None)
