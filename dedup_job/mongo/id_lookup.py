@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -20,19 +19,23 @@ from dedup_job.mongo.retrying_collection import RetryingCollection
 PIECE_BYTES = 8 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Lookup:
+class RecordsById:
     """Looks up records of a collection by id.
 
     Attributes:
         collection: The collection.
-        read: Called with each raw record that the server returns; returns the record to hand out.
     """
 
-    collection: RetryingCollection
-    read: Callable[[bytes], bytes] = bytes
+    def __init__(self, collection: RetryingCollection, read: Callable[[bytes], bytes] = bytes) -> None:
+        """Set the collection, and how records are read from it.
 
-    def pieces(
+        Args:
+            collection: The collection.
+            read: Called with each raw record that the server returns; returns the record to hand out.
+        """
+        self.collection, self._read = collection, read
+
+    def fetch(
         self, ids: Iterable[bytes], fields: Sequence[str] = (), nbytes: int = PIECE_BYTES
     ) -> Iterator[dict[bytes, bytes]]:
         """Yield the existing records with exactly these ids, by id, in pieces.
@@ -99,7 +102,7 @@ class Lookup:
             total = 0
             with records.find(condition, projection).sort("_id", 1) as cursor:
                 for document in cursor:
-                    raw = self.read(document.raw)
+                    raw = self._read(document.raw)
                     found[id_of(raw)] = raw
                     total += len(raw)
                     if total >= nbytes:
@@ -114,24 +117,6 @@ class Lookup:
         return stored_ids(self.collection, [bytes(document.raw) for document in found])
 
 
-class RecordsById:
-    """What a source and a target have in common: their records are looked up by id."""
-
-    _lookup: Lookup
-
-    def fetch(self, ids: Sequence[bytes], fields: Sequence[str] = ()) -> Iterator[dict[bytes, bytes]]:
-        """Yield the existing records with these ids, by id, in pieces; see `Lookup.pieces`."""
-        return self._lookup.pieces(ids, fields)
-
-    def absent(self, ids: Iterable[bytes]) -> set[bytes]:
-        """Return the ids that no record has."""
-        return self._lookup.absent(ids)
-
-    def present(self, ids: Iterable[bytes]) -> list[bytes]:
-        """Return the ids of the existing records, in the collection's form; see `Lookup.present`."""
-        return self._lookup.present(ids)
-
-
 class RecordsInTurn:
     """Two places of records; those that the first does not have are fetched from the second."""
 
@@ -139,7 +124,7 @@ class RecordsInTurn:
         self._first, self._second = first, second
 
     def fetch(self, ids: Sequence[bytes], fields: Sequence[str] = ()) -> Iterator[dict[bytes, bytes]]:
-        """Yield the existing records with these ids, by id, in pieces; see `Lookup.pieces`."""
+        """Yield the existing records with these ids, by id, in pieces; see `RecordsById.fetch`."""
         rest = dict.fromkeys(ids)
         for there in self._first.fetch(ids, fields):
             for raw_id in there:

@@ -17,7 +17,7 @@ from pymongo import UpdateMany
 from pymongo.collection import Collection
 from pymongo.errors import BulkWriteError
 
-from dedup_job.mongo.id_lookup import Lookup
+from dedup_job.mongo.id_lookup import RecordsById
 from dedup_job.mongo.ids import (
     DOCUMENT,
     HEAD,
@@ -152,7 +152,7 @@ class Marks:
     def __init__(self, source: RetryingCollection, field: MarkField, pace: Pace) -> None:
         self.field = field
         self._source = source
-        self._lookup = Lookup(source)
+        self._records = RecordsById(source)
         self._pace = pace
 
     def find_other_content(self) -> bytes | None:
@@ -178,7 +178,7 @@ class Marks:
             marks: The marks, by raw id.
             judged: `digest` of the judged version of each record, by raw id.
         """
-        for found in self._lookup.pieces(marks):
+        for found in self._records.fetch(marks):
             self._pace.spend(len(found), sum(map(len, found.values())))
             due, already = dict[bytes, bytes](), 0
             unmarked = dict[bytes, str]()
@@ -281,7 +281,7 @@ class Marks:
     def _unmarked(self, ids: Iterable[bytes], marks: Mapping[bytes, bytes]) -> list[bytes]:
         """Return the ids of the records that do not have their mark."""
         unmarked = set(ids)
-        for found in self._lookup.pieces(list(unmarked), [self.field.name]):
+        for found in self._records.fetch(list(unmarked), [self.field.name]):
             unmarked -= {
                 raw_id for raw_id, raw in found.items() if self.field.split(raw)[1] == marks.get(raw_id)
             }

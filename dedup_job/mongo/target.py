@@ -17,7 +17,6 @@ from pymongo.errors import BulkWriteError, OperationFailure, PyMongoError, WTime
 
 from dedup_job.mongo.compare_stored_with_sent import has_dollar, has_empty_time, is_unchanged
 from dedup_job.mongo.connect_and_retry import PERMISSION, STORAGE, TRANSIENT_CODES
-from dedup_job.mongo.id_lookup import RecordsById
 from dedup_job.mongo.ids import id_of, plain_nans, selector
 from dedup_job.mongo.reference_collections import Reference, RoutedLookup
 from dedup_job.mongo.retrying_collection import RetryingCollection, in_time
@@ -34,7 +33,7 @@ REFUSALS = {121: "validator", 10334: "too_large", 17419: "too_large", 17420: "to
 log = logging.getLogger("dedup_job")
 
 
-class Target(RecordsById):
+class Target(RoutedLookup):
     """Inserts records unchanged; inserting them again changes nothing.
 
     The server itself changes one value: an empty timestamp, `Timestamp(0, 0)`, in a field of the record
@@ -59,26 +58,25 @@ class Target(RecordsById):
             read: As for a `Source`.
             references: The reference collections.
         """
-        self._collection = collection.raw_bson()
-        self._lookup = RoutedLookup(self._collection, read, references)
+        super().__init__(collection.raw_bson(), read, references)
         self._warned_of_times = False
 
     def without_inserts(self) -> Target:
         """Return a target that inserts nothing, for records that are there already."""
-        return _FilledTarget(self._collection)
+        return _FilledTarget(self.collection)
 
     def holds_others(self, known: Known[bytes]) -> bool:
         """Return whether the target holds a record with another id than these."""
         indexed = set(map(plain_nans, known))
         # With a time limit: until a majority has the collection, the server would wait for ever.
-        options: dict[str, Any] = {"hint": ID_KEY, "max_time_ms": self._collection.retry.milliseconds}
+        options: dict[str, Any] = {"hint": ID_KEY, "max_time_ms": self.collection.retry.milliseconds}
 
         def find_other() -> bool:
             # The first unknown id ends the search, so at most one id more than the known ones is read.
-            with self._collection.unretried.find({}, ID_KEY, **options) as cursor:
+            with self.collection.unretried.find({}, ID_KEY, **options) as cursor:
                 return any(bytes(document.raw) not in indexed for document in cursor)
 
-        return self._collection.attempt(find_other)
+        return self.collection.attempt(find_other)
 
     def insert(
         self,
@@ -106,7 +104,7 @@ class Target(RecordsById):
         if len(records) == 1 and id_of(records[0]) in absent and (reason := self._try_on_primary(records[0])):
             return {0: reason}
         self._warn_of_times(records)
-        errors = self._collection.attempt(lambda: self._insert(records, check_held))
+        errors = self.collection.attempt(lambda: self._insert(records, check_held))
         return self._name_refusals(records, {error["index"]: error for error in errors}, absent)
 
     def check_rights(self) -> None:
@@ -134,9 +132,9 @@ class Target(RecordsById):
 
         def remove_in_time() -> None:
             with timeout(REMOVAL_SECONDS):
-                self._collection.unretried.delete_many(condition)
+                self.collection.unretried.delete_many(condition)
 
-        self._collection.attempt(remove_in_time)
+        self.collection.attempt(remove_in_time)
 
     def replace(self, records: Sequence[bytes], before: datetime) -> dict[int, str]:
         """Replace the records with these ids; nothing is inserted.
@@ -149,12 +147,12 @@ class Target(RecordsById):
             The reason of each refusal, by position in `records`; the old record stays.
         """
         self._warn_of_times(records)
-        errors = self._collection.attempt(lambda: self._replace(records, before))
+        errors = self.collection.attempt(lambda: self._replace(records, before))
         return {error["index"]: name_refusal(error) for error in errors}
 
     def _replace(self, records: Sequence[bytes], before: datetime) -> list[Mapping[str, Any]]:
         """Replace records, and return the errors that belong to single records."""
-        collection = self._collection.unretried
+        collection = self.collection.unretried
         with timeout(REMOVAL_SECONDS):
             if not records:
                 # Only a check of the user's privileges.
@@ -203,7 +201,7 @@ class Target(RecordsById):
 
         def exchange_once(collection: Collection[Any], is_in_time: Mapping[str, Any]) -> int | None:
             exchange = partial(write, collection, is_in_time)
-            with timeout(REMOVAL_SECONDS), self._collection.client.start_session() as session:
+            with timeout(REMOVAL_SECONDS), self.collection.client.start_session() as session:
                 try:
                     return session.with_transaction(exchange, write_concern=collection.write_concern)
                 except OperationFailure as error:
@@ -211,7 +209,7 @@ class Target(RecordsById):
                         return None
                     raise
 
-        return self._collection.write_in_time(deadline, exchange_once)
+        return self.collection.write_in_time(deadline, exchange_once)
 
     def _try_on_primary(self, record: bytes) -> str | None:
         """Try to insert a record, without waiting for a majority; return why the primary refuses it.
@@ -222,9 +220,9 @@ class Target(RecordsById):
         Returns:
             The reason of the refusal; None if the record may have been inserted.
         """
-        command = {"insert": self._collection.name, "documents": [RawBSONDocument(record, RAW)]}
+        command = {"insert": self.collection.name, "documents": [RawBSONDocument(record, RAW)]}
         try:
-            answer = self._collection.database.command(
+            answer = self.collection.database.command(
                 {**command, "writeConcern": {"w": 1}}, codec_options=RAW
             )
         except PyMongoError:
@@ -239,7 +237,7 @@ class Target(RecordsById):
         """Insert records, and return the errors that belong to single records."""
         check_held()
         try:
-            self._collection.unretried.insert_many(map(RawBSONDocument, records), ordered=False)
+            self.collection.unretried.insert_many(map(RawBSONDocument, records), ordered=False)
         except BulkWriteError as error:
             return record_errors(error)
         return []
