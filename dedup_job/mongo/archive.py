@@ -99,7 +99,7 @@ class Archive:
         """Create the archive if it does not exist; return its UUID."""
         self._archive.attempt(lambda: create_collection(self._archive.unretried))
         uuid = uuid_of(self._archive)
-        if uuid is None:
+        if not uuid:
             raise StateError(f"the archive {self.full_name} was dropped while it was created; run again")
         return uuid
 
