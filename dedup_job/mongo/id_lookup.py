@@ -7,10 +7,8 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from pymongo.errors import OperationFailure
-
 from dedup_job.errors import UsageError
-from dedup_job.mongo.connect_and_retry import is_refused, name_of_refusal
+from dedup_job.mongo.connect_and_retry import named_refusals
 from dedup_job.mongo.ids import id_of, portions, selector
 from dedup_job.mongo.pages import stored_ids
 from dedup_job.mongo.retrying_collection import RetryingCollection
@@ -82,13 +80,8 @@ class RecordsById:
 
     def _find_ids(self, condition: Mapping[str, Any]) -> set[bytes]:
         records = self.collection.raw_bson().unretried
-        try:
+        with named_refusals(UsageError, "the server refuses this condition"):
             return {bytes(document.raw) for document in records.find(condition, {"_id": 1})}
-        except OperationFailure as error:
-            if not is_refused(error):
-                raise
-            name = name_of_refusal(error)
-            raise UsageError(f"the server refuses this condition ({name})") from error
 
     def _piece(
         self, ids: Sequence[bytes], fields: Sequence[str], nbytes: int
