@@ -158,14 +158,12 @@ class Marks:
     def find_other_content(self) -> bytes | None:
         """Return the raw id of a record whose field holds something else than a mark, or None."""
         others = {self.field.name: {"$exists": True}, "$nor": [{"$expr": self.field.condition["$expr"]}]}
-        limit = self._source.retry.read_milliseconds
-        found = self._source.raw_bson().find_one(others, {"_id": 1}, max_time_ms=limit)
+        found = self._source.raw_bson().find_one(others, {"_id": 1})
         return found and id_of(found.raw)
 
     def has_field(self) -> bool:
         """Return whether a record has the field, with any content; reads the whole source if none has."""
-        condition, limit = {self.field.name: {"$exists": True}}, self._source.retry.read_milliseconds
-        return self._source.raw_bson().find_one(condition, {"_id": 1}, max_time_ms=limit) is not None
+        return self._source.raw_bson().find_one({self.field.name: {"$exists": True}}, {"_id": 1}) is not None
 
     def compare(
         self, marks: Mapping[bytes, bytes], judged: Mapping[bytes, bytes]
