@@ -91,9 +91,9 @@ class Archive:
                 f"that comes back from {self.full_name} would push another one out; put an ordinary "
                 f"collection with the same records in its place, and accept it: {command_line('run --moved')}"
             )
-        rights, database = Rights.of(self._source), self._source.database.name
+        rights = Rights.of(self._source)
         for collection in (self._source, self._archive):
-            rights.check(collection.what, ("find", "insert", "remove"), database, collection.name)
+            rights.check(collection, ("find", "insert", "remove"))
 
     def create(self) -> str:
         """Create the archive if it does not exist; return its UUID."""

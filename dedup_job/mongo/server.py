@@ -139,12 +139,11 @@ class Rights:
         }
         return [action for action in actions if action not in allowed]
 
-    def check(self, what: str, actions: Iterable[str], database: str, collection: str) -> None:
+    def check(self, collection: RetryingCollection, actions: Iterable[str]) -> None:
         """Raise NotPermitted if the user lacks one of these privileges on a collection."""
-        if lacking := self.lacking(actions, database, collection):
-            raise NotPermitted(
-                f"{what}: {lack(lacking, database, collection)}; see docs/how-to/grant-rights.md"
-            )
+        place = collection.database.name, collection.name
+        if lacking := self.lacking(actions, *place):
+            raise not_permitted(collection.what, lacking, *place)
 
 
 def lack(actions: Iterable[str], database: str, collection: str = "") -> str:
@@ -156,6 +155,11 @@ def lack(actions: Iterable[str], database: str, collection: str = "") -> str:
     *first, last = actions
     named = f"{', '.join(first)} and {last}" if first else last
     return f"the user lacks the right to {named} on {f'{database}.{collection}' if collection else database}"
+
+
+def not_permitted(what: str, actions: Iterable[str], database: str, collection: str = "") -> NotPermitted:
+    """Return the error to raise for missing privileges; `what` is the name of the server in messages."""
+    return NotPermitted(f"{what}: {lack(actions, database, collection)}; see docs/how-to/grant-rights.md")
 
 
 def _covers(resource: Mapping[str, Any], database: str, collection: str) -> bool:

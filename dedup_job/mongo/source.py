@@ -17,6 +17,7 @@ from dedup_job.mongo.ids import id_of, value
 from dedup_job.mongo.pages import IDS, WHOLE, BatchSize, Pages, Window, named_filter_errors
 from dedup_job.mongo.read_rate_limit import Pace
 from dedup_job.mongo.retrying_collection import ReadMode, RetryingCollection
+from dedup_job.mongo.server import not_permitted
 from dedup_job.records import Batch
 
 PREFERENCES: Mapping[str, type[SecondaryPreferred | Secondary | Nearest]] = {
@@ -202,10 +203,8 @@ class Source(RecordsById):
         try:
             shards = self.collection.aggregate([{"$collStats": {"storageStats": {}}}])
         except NotPermitted as error:
-            raise NotPermitted(
-                f"{self.collection.what}: the user lacks the right to collStats on "
-                f"{self.collection.full_name}; see docs/how-to/grant-rights.md"
-            ) from error
+            place = self.collection.database.name, self.collection.name
+            raise not_permitted(self.collection.what, ["collStats"], *place) from error
         stats = [shard["storageStats"] for shard in shards]
         return Storage(
             records=sum(one["count"] for one in stats),
