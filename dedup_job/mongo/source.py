@@ -120,9 +120,7 @@ class Source(RecordsById):
         if window.decided:
             yield from self._fetch_undecided(window)
             return
-        for page in self._bulk_pages().within(window, WHOLE):
-            self._pace.spend(len(page), sum(map(len, page)))
-            yield Batch([id_of(raw) for raw in page], page)
+        yield from map(self._paced_batch, self._bulk_pages().within(window, WHOLE))
 
     def _bulk_pages(self) -> Pages:
         """Return the pages of the preferred members, with all records that the primary had at `begin_scan`.
@@ -232,9 +230,7 @@ class Source(RecordsById):
 
     def stretch(self, start: bytes, records: int) -> Batch:
         """Return `records` records from an id on; fewer at the end, or if they reach a batch's bytes."""
-        page = self._pages.page(Window(start), WHOLE, records)
-        self._pace.spend(len(page), sum(map(len, page)))
-        return Batch([id_of(raw) for raw in page], page)
+        return self._paced_batch(self._pages.page(Window(start), WHOLE, records))
 
     def has_only_object_ids(self) -> bool:
         """Return whether every `_id` is an ObjectId."""
@@ -267,6 +263,11 @@ class Source(RecordsById):
                 yield from self.records(waiting[: self._size.records])
                 del waiting[: self._size.records]
         yield from self.records(waiting)
+
+    def _paced_batch(self, page: list[bytes]) -> Batch:
+        """Return the records of a page when the rate limit allows it."""
+        self._pace.spend(len(page), sum(map(len, page)))
+        return Batch([id_of(raw) for raw in page], page)
 
     def _paced_size(self) -> BatchSize:
         """Page size: one batch, or about one second's worth at the rate limit."""
