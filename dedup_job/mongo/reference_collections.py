@@ -83,7 +83,7 @@ class Reference:
 
     def view(self, raw: bytes) -> bytes:
         """Return the part of a record that the job sees: its id, its text and its group."""
-        raw_id = BEFORE + document(self._mark, as_field(id_of(raw), "id"))
+        raw_id = elements(self.id_of(id_of(raw)))
         record: dict[str, Any] = {}
         try:
             for path, value in zip(self.fields.within, self.fields.group_values(raw), strict=True):
