@@ -7,19 +7,15 @@ match it.  The job sees only this id, the text, in the first field of the source
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 from bson import encode
 from bson.errors import BSONError
 
-from dedup_job.mongo.id_lookup import PIECE_BYTES, RecordsById
 from dedup_job.mongo.ids import DOCUMENT, HEAD, IdSet, as_field, document, elements, id_of
 from dedup_job.mongo.pages import Window
-from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.source import Source
 from dedup_job.records import Batch, Unchecked
 from dedup_job.text.fields import TextFields
@@ -98,54 +94,6 @@ class Reference:
     @property
     def _mark(self) -> bytes:
         return elements(encode({"reference": self.name}))
-
-
-class RoutedLookup(RecordsById):
-    """Looks up reference records in their collections, and all other records in one collection."""
-
-    def __init__(
-        self, collection: RetryingCollection, read: Callable[[bytes], bytes], references: Sequence[Reference]
-    ) -> None:
-        """Set the collections.
-
-        Args:
-            collection: The collection.
-            read: As for `RecordsById`.
-            references: The reference collections.
-        """
-        super().__init__(collection, read)
-        self._references = references
-
-    def fetch(
-        self, ids: Iterable[bytes], fields: Sequence[str] = (), nbytes: int = PIECE_BYTES
-    ) -> Iterator[dict[bytes, bytes]]:
-        """Yield the existing records with these ids, by id, in pieces; see `RecordsById.fetch`."""
-        others, of_references = self._divide(ids)
-        yield from super().fetch(others, fields, nbytes)
-        for place, own in of_references.items():
-            yield from self._references[place].pieces(own)
-
-    def present(self, ids: Iterable[bytes]) -> list[bytes]:
-        """Return the ids of the existing records; see `RecordsById.present`."""
-        others, of_references = self._divide(ids)
-        found = (
-            map(self._references[place].id_of, self._references[place].records.present(own))
-            for place, own in of_references.items()
-        )
-        return [*super().present(others), *chain.from_iterable(found)]
-
-    def _divide(self, ids: Iterable[bytes]) -> tuple[list[bytes], Mapping[int, list[bytes]]]:
-        """Return the ids of other records, and the references' own ids by position of the reference."""
-        others: list[bytes] = []
-        of_references: defaultdict[int, list[bytes]] = defaultdict(list)
-        for raw_id in ids:
-            for place, reference in enumerate(self._references):
-                if (own := reference.own_id(raw_id)) is not None:
-                    of_references[place].append(own)
-                    break
-            else:
-                others.append(raw_id)
-        return others, of_references
 
 
 def is_reference(raw_id: bytes) -> bool:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Collection as Known
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from bson.raw_bson import RawBSONDocument
@@ -17,8 +19,9 @@ from pymongo.errors import BulkWriteError, OperationFailure, PyMongoError, WTime
 
 from dedup_job.mongo.compare_stored_with_sent import has_dollar, has_empty_time, is_unchanged
 from dedup_job.mongo.connect_and_retry import PERMISSION, STORAGE, TRANSIENT_CODES
+from dedup_job.mongo.id_lookup import PIECE_BYTES, RecordsById
 from dedup_job.mongo.ids import id_of, plain_nans, selector
-from dedup_job.mongo.reference_collections import Reference, RoutedLookup
+from dedup_job.mongo.reference_collections import Reference
 from dedup_job.mongo.retrying_collection import RetryingCollection, in_time
 from dedup_job.records import RAW
 
@@ -33,8 +36,10 @@ REFUSALS = {121: "validator", 10334: "too_large", 17419: "too_large", 17420: "to
 log = logging.getLogger("dedup_job")
 
 
-class Target(RoutedLookup):
+class Target(RecordsById):
     """Inserts records unchanged; inserting them again changes nothing.
+
+    Reference records are looked up in their collections, all other records in the target.
 
     The server itself changes one value: an empty timestamp, `Timestamp(0, 0)`, in a field of the record
     becomes the time of the insertion.  Such a record counts as inserted, and the log mentions it once.
@@ -58,8 +63,27 @@ class Target(RoutedLookup):
             read: As for a `Source`.
             references: The reference collections.
         """
-        super().__init__(collection.raw_bson(), read, references)
+        super().__init__(collection.raw_bson(), read)
+        self._references = references
         self._warned_of_times = False
+
+    def fetch(
+        self, ids: Iterable[bytes], fields: Sequence[str] = (), nbytes: int = PIECE_BYTES
+    ) -> Iterator[dict[bytes, bytes]]:
+        """Yield the existing records with these ids, by id, in pieces; see `RecordsById.fetch`."""
+        others, of_references = self._divide(ids)
+        yield from super().fetch(others, fields, nbytes)
+        for place, own in of_references.items():
+            yield from self._references[place].pieces(own)
+
+    def present(self, ids: Iterable[bytes]) -> list[bytes]:
+        """Return the ids of the existing records; see `RecordsById.present`."""
+        others, of_references = self._divide(ids)
+        found = (
+            map(self._references[place].id_of, self._references[place].records.present(own))
+            for place, own in of_references.items()
+        )
+        return [*super().present(others), *chain.from_iterable(found)]
 
     def without_inserts(self) -> Target:
         """Return a target that inserts nothing, for records that are there already."""
@@ -210,6 +234,19 @@ class Target(RoutedLookup):
                     raise
 
         return self.collection.write_in_time(deadline, exchange_once)
+
+    def _divide(self, ids: Iterable[bytes]) -> tuple[list[bytes], Mapping[int, list[bytes]]]:
+        """Return the ids of other records, and the references' own ids by position of the reference."""
+        others: list[bytes] = []
+        of_references: defaultdict[int, list[bytes]] = defaultdict(list)
+        for raw_id in ids:
+            for place, reference in enumerate(self._references):
+                if (own := reference.own_id(raw_id)) is not None:
+                    of_references[place].append(own)
+                    break
+            else:
+                others.append(raw_id)
+        return others, of_references
 
     def _try_on_primary(self, record: bytes) -> str | None:
         """Try to insert a record, without waiting for a majority; return why the primary refuses it.
