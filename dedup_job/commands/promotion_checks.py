@@ -258,10 +258,10 @@ def _check_ledger(pair: Pair, head: Head) -> None:
 def _check_rights(pair: Pair, moves: dict[str, str]) -> None:
     """Raise NotPermitted if the user lacks a right that is needed after the first step."""
     pair.renamer.check_allowed(moves)
-    rights, database = Rights.of(pair.collection(pair.place)), pair.settings.source.database
+    rights = Rights.of(pair.collection(pair.place))
     for name in {*moves, *moves.values()}:
         actions = ["find", "listIndexes", *(["insert"] if name == pair.place else [])]
-        rights.check("the target", actions, database, name)
+        rights.check(pair.collection(name), actions)
 
 
 def _check_records(context: Context, head: Head, skip_verify: bool, advance: Advance) -> None:

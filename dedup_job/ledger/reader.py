@@ -18,7 +18,7 @@ from dedup_job.ledger.overrides import KEEP, Override
 from dedup_job.ledger.plan_format import PlanColumns, PlanId, StoredPlan, unpack, unpack_columns
 from dedup_job.ledger.record_rows import Dependant, Selection, id_of_row, row_key, row_keys
 from dedup_job.mongo.connect_and_retry import RetryPolicy, named_errors
-from dedup_job.mongo.id_lookup import Lookup
+from dedup_job.mongo.id_lookup import RecordsById
 from dedup_job.mongo.ids import SHOWABLE, IdSet, id_of, portions, selector
 from dedup_job.mongo.pages import Pages, prefetch
 from dedup_job.mongo.retrying_collection import RetryingCollection
@@ -317,7 +317,7 @@ class LedgerReader:
 
     def _rows(self, name: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """Return the raw rows with these keys, by key."""
-        pieces = Lookup(self.collection(name)).pieces(keys)
+        pieces = RecordsById(self.collection(name)).fetch(keys)
         return {key: row for rows in pieces for key, row in rows.items()}
 
     def _plan(self, plan_id: PlanId, projection: Mapping[str, int] | None = None) -> Mapping[str, Any]:

@@ -16,7 +16,7 @@ from pymongo.errors import BulkWriteError
 from dedup_job.errors import ConfigError, StateError
 from dedup_job.mongo.collection_checks import check_archive, create_collection, is_capped, uuid_of
 from dedup_job.mongo.compare_stored_with_sent import has_empty_time
-from dedup_job.mongo.id_lookup import Lookup
+from dedup_job.mongo.id_lookup import RecordsById
 from dedup_job.mongo.ids import selector
 from dedup_job.mongo.mark_field import MarkField
 from dedup_job.mongo.pages import Pages, Window
@@ -71,7 +71,7 @@ class Archive:
         self.records = Target(archive)
         self._source, self._target, self._archive = source, target, archive
         self._field, self._pace = field, pace
-        self._stored = Lookup(source)
+        self._stored = RecordsById(source)
         self._way_back = Target(source, field.without)
 
     def check(self) -> None:
@@ -91,15 +91,15 @@ class Archive:
                 f"that comes back from {self.full_name} would push another one out; put an ordinary "
                 f"collection with the same records in its place, and accept it: {command_line('run --moved')}"
             )
-        rights, database = Rights.of(self._source), self._source.database.name
+        rights = Rights.of(self._source)
         for collection in (self._source, self._archive):
-            rights.check(collection.what, ("find", "insert", "remove"), database, collection.name)
+            rights.check(collection, ("find", "insert", "remove"))
 
     def create(self) -> str:
         """Create the archive if it does not exist; return its UUID."""
         self._archive.attempt(lambda: create_collection(self._archive.unretried))
         uuid = uuid_of(self._archive)
-        if uuid is None:
+        if not uuid:
             raise StateError(f"the archive {self.full_name} was dropped while it was created; run again")
         return uuid
 
@@ -115,9 +115,9 @@ class Archive:
     def stored(self, ids: Sequence[bytes]) -> Iterator[dict[bytes, bytes]]:
         """Yield the records of the source with these ids, with their marks, in pieces.
 
-        See `Lookup.pieces`; the pieces come at the limited rate.
+        See `RecordsById.fetch`; the pieces come at the limited rate.
         """
-        for found in self._stored.pieces(ids):
+        for found in self._stored.fetch(ids):
             self._pace.spend(len(found), sum(map(len, found.values())))
             yield found
 

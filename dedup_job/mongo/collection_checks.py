@@ -66,17 +66,20 @@ def check_secondaries(source: RetryingCollection) -> None:
 
 def _propose_collection(missing: RetryingCollection) -> str:
     """Return a hint at the collections that may be meant: a similar name, or the first names."""
-    found = {about["name"] for about in missing.list_collections({})}
-    # Neither ledgers nor the targets of ledgers.
-    targets = {LEDGER.sub("", name) for name in found if LEDGER.search(name)}
-    no_ledgers = [name for name in found if not LEDGER.search(name)]
-    if similar := get_close_matches(missing.name, no_ledgers, 1):
+    found = [about["name"] for about in missing.list_collections({})]
+    if similar := get_close_matches(missing.name, [name for name in found if not LEDGER.search(name)], 1):
         return f"did you mean {similar[0]}?"
-    names = sorted(set(no_ledgers) - targets)
+    names = possible_sources(found)
     if not names:
         return f"the database {missing.database.name} has no collections: is its name right?"
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     return f"the database has: {', '.join(names[:MOST_NAMES])}{more}"
+
+
+def possible_sources(names: Iterable[str]) -> list[str]:
+    """Return the names of collections that are neither ledgers nor the targets of ledgers, sorted."""
+    no_ledgers = {name for name in names if not LEDGER.search(name)}
+    return sorted(no_ledgers - {LEDGER.sub("", name) for name in names if LEDGER.search(name)})
 
 
 def check_target(source: RetryingCollection, target: RetryingCollection) -> None:
@@ -87,7 +90,7 @@ def check_target(source: RetryingCollection, target: RetryingCollection) -> None
         raise ConfigError(f"[target] collection: {fault}")
     if not about_source or not about_target:
         return
-    if about_source["info"]["uuid"] == about_target["info"].get("uuid"):
+    if hex_uuid(about_source) == hex_uuid(about_target):
         raise ConfigError(f"[target]: {target.full_name} is the source itself; choose another collection")
     # A clustered target keeps every record.
     kind = "capped collection" if about_target["options"].get("capped") else about_target["type"]
@@ -106,10 +109,9 @@ def check_target(source: RetryingCollection, target: RetryingCollection) -> None
 
 def check_different(reference: RetryingCollection, others: Mapping[str, RetryingCollection]) -> None:
     """Raise ConfigError if a reference is one of other collections, given by name, under any name."""
-    about = _describe(reference)
+    uuid = uuid_of(reference)
     for name, other in others.items():
-        about_other = _describe(other)
-        if about and about_other and about["info"]["uuid"] == about_other["info"].get("uuid"):
+        if uuid and uuid == uuid_of(other):
             raise ConfigError(
                 f"[[reference]] collection: {reference.full_name} is {name} itself; name another collection"
             )
@@ -118,7 +120,16 @@ def check_different(reference: RetryingCollection, others: Mapping[str, Retrying
 def check_ledger_place(beside: RetryingCollection) -> None:
     """Raise ConfigError if no ledger can be stored beside a collection, as its names would be refused."""
     _check_name("[target]", beside)
-    _check_ledger_names(beside)
+    if beside.name.startswith("system."):
+        raise ConfigError(
+            f"[target] collection: {beside.full_name} is a name that the server reserves; choose another"
+        )
+    too_many = len(f"{beside.full_name}{LONGEST_PART}".encode()) - LONGEST_NAME
+    if too_many > 0:
+        raise ConfigError(
+            f"[target] collection: the name is too long by {too_many} bytes, as the ledger's collections are "
+            f"named after it, as in ...{LONGEST_PART}; choose a shorter one"
+        )
 
 
 def check_collection_name(database: str, name: str, option: str) -> None:
@@ -163,10 +174,9 @@ def check_archive(
     about = _describe(archive)
     if about is None:
         check_new_name(archive, "--archive")
-    uuid = about and about["info"].get("uuid")
+    uuid = hex_uuid(about)
     for what, other in (("source", source), ("target", target)):
-        found = _describe(other)
-        if archive.full_name == other.full_name or (uuid and found and uuid == found["info"].get("uuid")):
+        if archive.full_name == other.full_name or (uuid and uuid == uuid_of(other)):
             raise ConfigError(f"{name} is the {what} itself; choose another collection")
     if about is not None and (kind := _kind(about)) != "collection":
         raise ConfigError(f"{name} is a {kind}, which does not keep records as they are; choose another")
@@ -226,20 +236,6 @@ def _check_name(section: str, collection: RetryingCollection) -> None:
         )
 
 
-def _check_ledger_names(target: RetryingCollection) -> None:
-    """Raise ConfigError if the server would refuse the names of the target or of its ledger."""
-    if target.name.startswith("system."):
-        raise ConfigError(
-            f"[target] collection: {target.full_name} is a name that the server reserves; choose another"
-        )
-    too_many = len(f"{target.full_name}{LONGEST_PART}".encode()) - LONGEST_NAME
-    if too_many > 0:
-        raise ConfigError(
-            f"[target] collection: the name is too long by {too_many} bytes, as the ledger's collections are "
-            f"named after it, as in ...{LONGEST_PART}; choose a shorter one"
-        )
-
-
 def collation_of(collection: RetryingCollection) -> str | None:
     """Return the locale of a collection's collation, or "simple"; None if the collection does not exist."""
     about = _describe(collection)
@@ -261,9 +257,14 @@ def _kind(about: About) -> str:
     return "capped collection" if about["options"].get("capped") else str(about["type"])
 
 
-def uuid_of(collection: RetryingCollection) -> str | None:
-    """Return the UUID of a collection; None if it does not exist."""
-    return _uuids(collection, [collection.name]).get(collection.name)
+def uuid_of(collection: RetryingCollection) -> str:
+    """Return the UUID of a collection; empty for a view, or if it does not exist."""
+    return hex_uuid(_describe(collection))
+
+
+def hex_uuid(about: About | None) -> str:
+    """Return the UUID in the server's description of a collection; empty for a view, or without any."""
+    return bytes(about["info"].get("uuid", b"")).hex() if about else ""
 
 
 def differing_options(first: RetryingCollection, second: RetryingCollection) -> list[str]:
@@ -306,9 +307,9 @@ class Places:
 
     def prepare(self) -> None:
         """Create the target and the ledger's collections, so that they have UUIDs before the first plan."""
-        existing = _uuids(self._target, self._in_target.values())
+        existing = _uuids(self._target, self._in_target)
         for part, name in self._in_target.items():
-            if part != "target" and name not in existing:
+            if part != "target" and part not in existing:
                 self._target.attempt(partial(create_collection, self._target.database[name]))
         if self._has_copies:
             create_alike(self._source, self._target)
@@ -317,9 +318,9 @@ class Places:
         """Return the UUIDs of existing collections, as `{"collections": {"source": ..., "plans": ...}}`."""
         in_source, in_target = {"source": self._source.name}, self._in_target
         if self._source.database == self._target.database:
-            return {"collections": _uuids_by_part(self._target, in_source | in_target)}
-        of_source = _uuids_by_part(self._source, in_source)
-        return {"collections": of_source | _uuids_by_part(self._target, in_target)}
+            return {"collections": _uuids(self._target, in_source | in_target)}
+        of_source = _uuids(self._source, in_source)
+        return {"collections": of_source | _uuids(self._target, in_target)}
 
     def with_servers(self) -> CollectionIds:
         """Return the UUIDs of `now`, with the names of both servers."""
@@ -333,17 +334,11 @@ class Places:
         return {"target": name, **of_ledger} if self._has_copies else of_ledger
 
 
-def _uuids_by_part(neighbour: RetryingCollection, names: Mapping[str, str]) -> dict[str, str]:
+def _uuids(neighbour: RetryingCollection, names: Mapping[str, str]) -> dict[str, str]:
     """Return the UUIDs of existing collections in the database of `neighbour`; names and UUIDs by part."""
-    uuids = _uuids(neighbour, names.values())
-    return {part: uuids[name] for part, name in names.items() if name in uuids}
-
-
-def _uuids(neighbour: RetryingCollection, names: Iterable[str]) -> dict[str, str]:
-    """Return the UUIDs of existing collections in the database of `neighbour`, by name."""
-    found = neighbour.list_collections({"name": {"$in": list(names)}})
-    known = [about for about in found if "uuid" in about["info"]]
-    return {about["name"]: bytes(about["info"]["uuid"]).hex() for about in known}
+    found = neighbour.list_collections({"name": {"$in": list(names.values())}})
+    uuids = {about["name"]: hex_uuid(about) for about in found}
+    return {part: uuids[name] for part, name in names.items() if uuids.get(name)}
 
 
 def _server_name(collection: RetryingCollection) -> str:

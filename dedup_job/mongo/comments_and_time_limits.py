@@ -38,26 +38,31 @@ class JobClient(MongoClient[Any]):
         return _job_database(super().get_database(*args, **kwargs))
 
 
-def _sending(options: str, method: Method) -> Method:
-    """Return a method of the driver that sends the options in this attribute of its object, too."""
+def _client(sender: Database[Any] | Collection[Any]) -> JobClient:
+    database = sender.database if isinstance(sender, Collection) else sender
+    return cast(JobClient, database.client)
+
+
+def _comment(sender: Database[Any] | Collection[Any]) -> dict[str, Any]:
+    """Return the comment of the next command, as an option."""
+    return {"comment": _client(sender).comment}
+
+
+def _limits(sender: Database[Any] | Collection[Any]) -> dict[str, Any]:
+    """Return the comment and the time limit of the next read, as options."""
+    return {"maxTimeMS": _client(sender).read_milliseconds, **_comment(sender)}
+
+
+def _sending(options: Callable[[Any], dict[str, Any]], method: Method) -> Method:
+    """Return a method of the driver that sends these options of its object, too."""
 
     def send(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return method(self, *args, **{**getattr(self, options), **kwargs})
+        return method(self, *args, **{**options(self), **kwargs})
 
     return cast(Method, send)
 
 
 class _JobDatabase(Database[Any]):
-    @property
-    def comment(self) -> dict[str, Any]:
-        """The comment of the next command, as an option."""
-        return {"comment": cast(JobClient, self.client).comment}
-
-    @property
-    def limits(self) -> dict[str, Any]:
-        """The comment and the time limit of the next read, as options."""
-        return {"maxTimeMS": cast(JobClient, self.client).read_milliseconds, **self.comment}
-
     def __getitem__(self, name: str) -> Collection[Any]:
         return _JobCollection(self, name)
 
@@ -69,44 +74,34 @@ class _JobDatabase(Database[Any]):
 
     def cursor_command(self, command: Any, *args: Any, **kwargs: Any) -> CommandCursor[Any]:
         # The driver would send an option `comment` only with later pages.
-        return super().cursor_command({**command, **self.limits}, *args, **{**self.comment, **kwargs})
+        return super().cursor_command({**command, **_limits(self)}, *args, **{**_comment(self), **kwargs})
 
-    command = _sending("comment", Database.command)
-    create_collection = _sending("comment", Database.create_collection)
-    list_collections = _sending("limits", Database.list_collections)
-    list_collection_names = _sending("limits", Database.list_collection_names)
+    command = _sending(_comment, Database.command)
+    create_collection = _sending(_comment, Database.create_collection)
+    list_collections = _sending(_limits, Database.list_collections)
+    list_collection_names = _sending(_limits, Database.list_collection_names)
 
 
 class _JobCollection(Collection[Any]):
-    @property
-    def comment(self) -> dict[str, Any]:
-        """The comment of the next command, as an option."""
-        return cast(_JobDatabase, self.database).comment
-
-    @property
-    def limits(self) -> dict[str, Any]:
-        """The comment and the time limit of the next read, as options."""
-        return cast(_JobDatabase, self.database).limits
-
     def with_options(self, *args: Any, **kwargs: Any) -> Collection[Any]:
         return _job_collection(super().with_options(*args, **kwargs))
 
     def find(self, *args: Any, **kwargs: Any) -> Cursor[Any]:
-        milliseconds = cast(JobClient, self.database.client).read_milliseconds
-        return super().find(*args, **{"max_time_ms": milliseconds, **self.comment, **kwargs})
+        milliseconds = _client(self).read_milliseconds
+        return super().find(*args, **{"max_time_ms": milliseconds, **_comment(self), **kwargs})
 
-    aggregate = _sending("limits", Collection.aggregate)
-    count_documents = _sending("limits", Collection.count_documents)
-    estimated_document_count = _sending("limits", Collection.estimated_document_count)
-    list_indexes = _sending("comment", Collection.list_indexes)
-    insert_many = _sending("comment", Collection.insert_many)
-    update_one = _sending("comment", Collection.update_one)
-    update_many = _sending("comment", Collection.update_many)
-    replace_one = _sending("comment", Collection.replace_one)
-    find_one_and_update = _sending("comment", Collection.find_one_and_update)
-    delete_one = _sending("comment", Collection.delete_one)
-    delete_many = _sending("comment", Collection.delete_many)
-    bulk_write = _sending("comment", Collection.bulk_write)
+    aggregate = _sending(_limits, Collection.aggregate)
+    count_documents = _sending(_limits, Collection.count_documents)
+    estimated_document_count = _sending(_limits, Collection.estimated_document_count)
+    list_indexes = _sending(_comment, Collection.list_indexes)
+    insert_many = _sending(_comment, Collection.insert_many)
+    update_one = _sending(_comment, Collection.update_one)
+    update_many = _sending(_comment, Collection.update_many)
+    replace_one = _sending(_comment, Collection.replace_one)
+    find_one_and_update = _sending(_comment, Collection.find_one_and_update)
+    delete_one = _sending(_comment, Collection.delete_one)
+    delete_many = _sending(_comment, Collection.delete_many)
+    bulk_write = _sending(_comment, Collection.bulk_write)
 
 
 def _options(made: Database[Any] | Collection[Any]) -> tuple[Any, ...]:

@@ -294,10 +294,8 @@ def named_errors(what: str) -> Iterator[None]:
         raise _translate_error(what, error) from error
 
 
-def is_refused(error: BaseException | None) -> bool:
+def is_refused(error: OperationFailure) -> bool:
     """Return whether the server refuses a command itself: for every user, and at any time."""
-    if not isinstance(error, OperationFailure) or isinstance(error, (ExecutionTimeout, WTimeoutError)):
-        return False
     return not is_transient(error) and error.code not in PERMISSION | STORAGE
 
 
@@ -305,6 +303,22 @@ def name_of_refusal(error: OperationFailure) -> str:
     """Return the server's name for an error; its message may hold parts of a record."""
     name: str = (error.details or {}).get("codeName") or f"code {error.code}"
     return name
+
+
+@contextmanager
+def named_refusals(kind: type[DedupError], message: str) -> Iterator[None]:
+    """Turn the server's refusal of a command itself into an error of this project; see `is_refused`.
+
+    Args:
+        kind: The type of the error.
+        message: Its message, to which the server's name for the refusal is added.
+    """
+    try:
+        yield
+    except OperationFailure as error:
+        if not is_refused(error):
+            raise
+        raise kind(f"{message} ({name_of_refusal(error)})") from error
 
 
 def _missing_member(error: PyMongoError) -> str:

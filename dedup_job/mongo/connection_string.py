@@ -111,15 +111,12 @@ NUMBER = re.compile(r"\[Errno (\d+)\]")
 # Errors of getaddrinfo: negative on Linux, 8 on macOS.
 LOOK_UP = re.compile(r"\[Errno (-\d+|8)\]")
 
-REFUSED = "refuses the connection: is the server running, and listening on this port?"
-UNKNOWN = "is not a host name that this machine can resolve"
 SILENT = "does not answer in time: is it up, or does a firewall block it?"
-NO_TLS = "does not speak TLS: remove tls=true if the server has none"
 NO_TRUST = "has a certificate that is not accepted here: check the host name and tlsCAFile"
 CLOSED = "closes the connection: does it ask for TLS (tls=true)?"
 FOREIGN = "is not a MongoDB server: something else listens on this port"
 ERRORS = {
-    errno.ECONNREFUSED: REFUSED,
+    errno.ECONNREFUSED: "refuses the connection: is the server running, and listening on this port?",
     errno.ENOENT: "does not exist: no server has created this socket",
     errno.EACCES: "is a socket that this user may not open",
     errno.EHOSTUNREACH: "cannot be reached from here",
@@ -132,7 +129,7 @@ WORDS = (
     ("CERTIFICATE_VERIFY_FAILED", NO_TRUST),
     ("doesn't match", NO_TRUST),
     ("timed out", SILENT),
-    ("SSL", NO_TLS),
+    ("SSL", "does not speak TLS: remove tls=true if the server has none"),
     ("connection closed", CLOSED),
     ("response id", FOREIGN),
     ("ProtocolError", FOREIGN),
@@ -164,7 +161,7 @@ def _place(host: str, port: str | None) -> str:
 def _explanation(message: str) -> str:
     """Explain a driver message in plain words; empty if its cause is unknown."""
     if LOOK_UP.search(message):
-        return UNKNOWN
+        return "is not a host name that this machine can resolve"
     if known := next((plain for words, plain in WORDS if words in message), ""):
         return known
     number = NUMBER.search(message)

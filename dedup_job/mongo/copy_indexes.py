@@ -95,12 +95,8 @@ class Indexes:
 
     def check_allowed(self) -> None:
         """Raise NotPermitted if the user may not copy indexes, so that a long run does not end with it."""
-        for collection, actions in (
-            (self._source, ["listIndexes"]),
-            (self._target, ["listIndexes", "createIndex"]),
-        ):
-            place = collection.database.name, collection.name
-            Rights.of(collection).check(collection.what, actions, *place)
+        Rights.of(self._source).check(self._source, ["listIndexes"])
+        Rights.of(self._target).check(self._target, ["listIndexes", "createIndex"])
 
     def compare(self) -> Copied:
         """Compare the source's indexes with the target's; builds none, and `refused` has the missing ones."""

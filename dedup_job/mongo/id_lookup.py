@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import Any
 
-from pymongo.errors import OperationFailure
-
 from dedup_job.errors import UsageError
-from dedup_job.mongo.connect_and_retry import is_refused, name_of_refusal
+from dedup_job.mongo.connect_and_retry import named_refusals
 from dedup_job.mongo.ids import id_of, portions, selector
 from dedup_job.mongo.pages import stored_ids
 from dedup_job.mongo.retrying_collection import RetryingCollection
@@ -20,19 +17,23 @@ from dedup_job.mongo.retrying_collection import RetryingCollection
 PIECE_BYTES = 8 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Lookup:
+class RecordsById:
     """Looks up records of a collection by id.
 
     Attributes:
         collection: The collection.
-        read: Called with each raw record that the server returns; returns the record to hand out.
     """
 
-    collection: RetryingCollection
-    read: Callable[[bytes], bytes] = bytes
+    def __init__(self, collection: RetryingCollection, read: Callable[[bytes], bytes] = bytes) -> None:
+        """Set the collection, and how records are read from it.
 
-    def pieces(
+        Args:
+            collection: The collection.
+            read: Called with each raw record that the server returns; returns the record to hand out.
+        """
+        self.collection, self._read = collection, read
+
+    def fetch(
         self, ids: Iterable[bytes], fields: Sequence[str] = (), nbytes: int = PIECE_BYTES
     ) -> Iterator[dict[bytes, bytes]]:
         """Yield the existing records with exactly these ids, by id, in pieces.
@@ -79,13 +80,8 @@ class Lookup:
 
     def _find_ids(self, condition: Mapping[str, Any]) -> set[bytes]:
         records = self.collection.raw_bson().unretried
-        try:
+        with named_refusals(UsageError, "the server refuses this condition"):
             return {bytes(document.raw) for document in records.find(condition, {"_id": 1})}
-        except OperationFailure as error:
-            if not is_refused(error):
-                raise
-            name = name_of_refusal(error)
-            raise UsageError(f"the server refuses this condition ({name})") from error
 
     def _piece(
         self, ids: Sequence[bytes], fields: Sequence[str], nbytes: int
@@ -99,7 +95,7 @@ class Lookup:
             total = 0
             with records.find(condition, projection).sort("_id", 1) as cursor:
                 for document in cursor:
-                    raw = self.read(document.raw)
+                    raw = self._read(document.raw)
                     found[id_of(raw)] = raw
                     total += len(raw)
                     if total >= nbytes:
@@ -114,24 +110,6 @@ class Lookup:
         return stored_ids(self.collection, [bytes(document.raw) for document in found])
 
 
-class RecordsById:
-    """What a source and a target have in common: their records are looked up by id."""
-
-    _lookup: Lookup
-
-    def fetch(self, ids: Sequence[bytes], fields: Sequence[str] = ()) -> Iterator[dict[bytes, bytes]]:
-        """Yield the existing records with these ids, by id, in pieces; see `Lookup.pieces`."""
-        return self._lookup.pieces(ids, fields)
-
-    def absent(self, ids: Iterable[bytes]) -> set[bytes]:
-        """Return the ids that no record has."""
-        return self._lookup.absent(ids)
-
-    def present(self, ids: Iterable[bytes]) -> list[bytes]:
-        """Return the ids of the existing records, in the collection's form; see `Lookup.present`."""
-        return self._lookup.present(ids)
-
-
 class RecordsInTurn:
     """Two places of records; those that the first does not have are fetched from the second."""
 
@@ -139,7 +117,7 @@ class RecordsInTurn:
         self._first, self._second = first, second
 
     def fetch(self, ids: Sequence[bytes], fields: Sequence[str] = ()) -> Iterator[dict[bytes, bytes]]:
-        """Yield the existing records with these ids, by id, in pieces; see `Lookup.pieces`."""
+        """Yield the existing records with these ids, by id, in pieces; see `RecordsById.fetch`."""
         rest = dict.fromkeys(ids)
         for there in self._first.fetch(ids, fields):
             for raw_id in there:

@@ -233,13 +233,6 @@ def _is_alone(raw: bytes, kind: int, start: int, end: int) -> bool:
     return kind not in (DECIMAL, SYMBOL, SCOPED_CODE)
 
 
-Hashes = npt.NDArray[np.uint64]
-
-
-def _none() -> Hashes:
-    return np.empty((0, 2), np.uint64)
-
-
 @dataclass(frozen=True, slots=True)
 class IdSet:
     """A read-only set of ids that stores 16 bytes per id.
@@ -247,7 +240,7 @@ class IdSet:
     Only a 128-bit digest of each id is stored, so an id is found by mistake if its digest collides.
     """
 
-    _sorted: Hashes = field(default_factory=_none)
+    _sorted: npt.NDArray[np.uint64] = field(default_factory=lambda: np.empty((0, 2), np.uint64))
 
     @classmethod
     def of(cls, chunks: Iterable[Iterable[bytes]]) -> IdSet:

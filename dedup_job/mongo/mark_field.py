@@ -17,7 +17,7 @@ from pymongo import UpdateMany
 from pymongo.collection import Collection
 from pymongo.errors import BulkWriteError
 
-from dedup_job.mongo.id_lookup import Lookup
+from dedup_job.mongo.id_lookup import RecordsById
 from dedup_job.mongo.ids import (
     DOCUMENT,
     HEAD,
@@ -152,20 +152,18 @@ class Marks:
     def __init__(self, source: RetryingCollection, field: MarkField, pace: Pace) -> None:
         self.field = field
         self._source = source
-        self._lookup = Lookup(source)
+        self._records = RecordsById(source)
         self._pace = pace
 
     def find_other_content(self) -> bytes | None:
         """Return the raw id of a record whose field holds something else than a mark, or None."""
         others = {self.field.name: {"$exists": True}, "$nor": [{"$expr": self.field.condition["$expr"]}]}
-        limit = self._source.retry.read_milliseconds
-        found = self._source.raw_bson().find_one(others, {"_id": 1}, max_time_ms=limit)
+        found = self._source.raw_bson().find_one(others, {"_id": 1})
         return found and id_of(found.raw)
 
     def has_field(self) -> bool:
         """Return whether a record has the field, with any content; reads the whole source if none has."""
-        condition, limit = {self.field.name: {"$exists": True}}, self._source.retry.read_milliseconds
-        return self._source.raw_bson().find_one(condition, {"_id": 1}, max_time_ms=limit) is not None
+        return self._source.raw_bson().find_one({self.field.name: {"$exists": True}}, {"_id": 1}) is not None
 
     def compare(
         self, marks: Mapping[bytes, bytes], judged: Mapping[bytes, bytes]
@@ -178,7 +176,7 @@ class Marks:
             marks: The marks, by raw id.
             judged: `digest` of the judged version of each record, by raw id.
         """
-        for found in self._lookup.pieces(marks):
+        for found in self._records.fetch(marks):
             self._pace.spend(len(found), sum(map(len, found.values())))
             due, already = dict[bytes, bytes](), 0
             unmarked = dict[bytes, str]()
@@ -281,7 +279,7 @@ class Marks:
     def _unmarked(self, ids: Iterable[bytes], marks: Mapping[bytes, bytes]) -> list[bytes]:
         """Return the ids of the records that do not have their mark."""
         unmarked = set(ids)
-        for found in self._lookup.pieces(list(unmarked), [self.field.name]):
+        for found in self._records.fetch(list(unmarked), [self.field.name]):
             unmarked -= {
                 raw_id for raw_id, raw in found.items() if self.field.split(raw)[1] == marks.get(raw_id)
             }

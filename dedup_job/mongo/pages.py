@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, TypeVar
@@ -17,7 +17,7 @@ from bson.timestamp import Timestamp
 from pymongo.errors import OperationFailure
 
 from dedup_job.errors import ConfigError
-from dedup_job.mongo.connect_and_retry import is_refused, name_of_refusal
+from dedup_job.mongo.connect_and_retry import is_refused, named_refusals
 from dedup_job.mongo.ids import IdSet, has_nan, id_of, plain_nans, portions, selector
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.records import BACKFILL, OUTSIDE_SOURCE, RAW, RawIds
@@ -165,19 +165,14 @@ def check_fields_exist(collection: RetryingCollection, setting: str, paths: Sequ
             raise ConfigError(f"{setting}: no record of {collection.full_name} has a field {path}")
 
 
-@contextmanager
-def named_filter_errors(condition: Mapping[str, Any]) -> Iterator[None]:
+def named_filter_errors(condition: Mapping[str, Any]) -> AbstractContextManager[None]:
     """Turn the server's refusal to apply a filter to records into a ConfigError.
 
     The message only has the error's name: the server's message may hold parts of a record.
     """
-    try:
-        yield
-    except OperationFailure as error:
-        if not condition or not is_refused(error):
-            raise
-        name = name_of_refusal(error)
-        raise ConfigError(f"[source] filter: the server cannot apply it to the records ({name})") from error
+    if not condition:
+        return nullcontext()
+    return named_refusals(ConfigError, "[source] filter: the server cannot apply it to the records")
 
 
 MIN_KEY = encode({"_id": MinKey()})

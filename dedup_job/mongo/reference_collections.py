@@ -7,16 +7,13 @@ match it.  The job sees only this id, the text, in the first field of the source
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 from bson import encode
 from bson.errors import BSONError
 
-from dedup_job.mongo.id_lookup import PIECE_BYTES, Lookup
 from dedup_job.mongo.ids import DOCUMENT, HEAD, IdSet, as_field, document, elements, id_of
 from dedup_job.mongo.pages import Window
 from dedup_job.mongo.source import Source
@@ -82,7 +79,7 @@ class Reference:
 
     def view(self, raw: bytes) -> bytes:
         """Return the part of a record that the job sees: its id, its text and its group."""
-        raw_id = BEFORE + document(self._mark, as_field(id_of(raw), "id"))
+        raw_id = elements(self.id_of(id_of(raw)))
         record: dict[str, Any] = {}
         try:
             for path, value in zip(self.fields.within, self.fields.group_values(raw), strict=True):
@@ -97,48 +94,6 @@ class Reference:
     @property
     def _mark(self) -> bytes:
         return elements(encode({"reference": self.name}))
-
-
-@dataclass(frozen=True, slots=True)
-class RoutedLookup(Lookup):
-    """Looks up reference records in their collections, and all other records in one collection.
-
-    Attributes:
-        references: The reference collections.
-    """
-
-    references: Sequence[Reference] = ()
-
-    def pieces(
-        self, ids: Iterable[bytes], fields: Sequence[str] = (), nbytes: int = PIECE_BYTES
-    ) -> Iterator[dict[bytes, bytes]]:
-        """Yield the existing records with these ids, by id, in pieces; see `Lookup.pieces`."""
-        others, of_references = self._divide(ids)
-        yield from Lookup.pieces(self, others, fields, nbytes)
-        for place, own in of_references.items():
-            yield from self.references[place].pieces(own)
-
-    def present(self, ids: Iterable[bytes]) -> list[bytes]:
-        """Return the ids of the existing records; see `Lookup.present`."""
-        others, of_references = self._divide(ids)
-        found = (
-            map(self.references[place].id_of, self.references[place].records.present(own))
-            for place, own in of_references.items()
-        )
-        return [*Lookup.present(self, others), *chain.from_iterable(found)]
-
-    def _divide(self, ids: Iterable[bytes]) -> tuple[list[bytes], Mapping[int, list[bytes]]]:
-        """Return the ids of other records, and the references' own ids by position of the reference."""
-        others: list[bytes] = []
-        of_references: defaultdict[int, list[bytes]] = defaultdict(list)
-        for raw_id in ids:
-            for place, reference in enumerate(self.references):
-                if (own := reference.own_id(raw_id)) is not None:
-                    of_references[place].append(own)
-                    break
-            else:
-                others.append(raw_id)
-        return others, of_references
 
 
 def is_reference(raw_id: bytes) -> bool:

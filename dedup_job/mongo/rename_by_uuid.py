@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pymongo.errors import OperationFailure
 
-from dedup_job.errors import NotPermitted, StateError, UsageError
-from dedup_job.mongo.collection_checks import check_collection_name
+from dedup_job.errors import StateError, UsageError
+from dedup_job.mongo.collection_checks import check_collection_name, hex_uuid
 from dedup_job.mongo.connect_and_retry import Disturbed
 from dedup_job.mongo.retrying_collection import RetryingCollection
-from dedup_job.mongo.server import RENAME, Rights, lack
+from dedup_job.mongo.server import RENAME, Rights, not_permitted
 
 # Errors of a rename: no collection has the old name; another collection has the new one.
 MISSING, TAKEN = 26, 48
@@ -28,7 +28,7 @@ class Renamer:
     def uuids(self) -> dict[str, str]:
         """Return the UUIDs of all collections of the database, by name; empty for a view."""
         found = self._neighbour.list_collections({})
-        return {about["name"]: bytes(about["info"].get("uuid", b"")).hex() for about in found}
+        return {about["name"]: hex_uuid(about) for about in found}
 
     def move(self, uuid: str, name: str) -> None:
         """Give a collection a name, unless it has it already.
@@ -82,6 +82,4 @@ class Renamer:
             or rights.lacking(["insert", "createIndex"], database, new)
             for old, new in moves.items()
         ):
-            raise NotPermitted(
-                f"{self._neighbour.what}: {lack([RENAME], database)}; see docs/how-to/grant-rights.md"
-            )
+            raise not_permitted(self._neighbour.what, [RENAME], database)

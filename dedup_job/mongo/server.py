@@ -9,10 +9,9 @@ from typing import Any, Self
 from pymongo import MongoClient
 
 from dedup_job.errors import NotPermitted
-from dedup_job.mongo.collection_checks import LEDGER, OF_LEDGER
+from dedup_job.mongo.collection_checks import OF_LEDGER, possible_sources
 from dedup_job.mongo.connect_and_retry import RetryPolicy, named_errors
 from dedup_job.mongo.retrying_collection import RetryingCollection
-from dedup_job.records import RAW
 
 STANDALONE = "standalone server"
 
@@ -98,20 +97,12 @@ class Catalog:
             found = self._retry(
                 lambda: self._client[database].list_collection_names(filter={"type": "collection"})
             )
-        ours = {LEDGER.sub("", name) for name in found if LEDGER.search(name)}
-        return sorted(
-            name
-            for name in found
-            if name not in ours and not LEDGER.search(name) and not name.startswith("system.")
-        )
+        return [name for name in possible_sources(found) if not name.startswith("system.")]
 
     def some(self, database: str, collection: str, count: int) -> Sequence[bytes]:
         """Return `count` random raw records; fewer if the collection is smaller."""
-        drawn: list[Mapping[str, Any]] = [{"$sample": {"size": count}}]
-        records = self._client[database].get_collection(collection, codec_options=RAW)
-        with named_errors("the source"):
-            found = self._retry(lambda: list(records.aggregate(drawn)))
-        return [bytes(record.raw) for record in found]
+        source = RetryingCollection(self._client[database][collection], "the source", self._retry)
+        return [bytes(one.raw) for one in source.raw_bson().aggregate([{"$sample": {"size": count}}])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +139,11 @@ class Rights:
         }
         return [action for action in actions if action not in allowed]
 
-    def check(self, what: str, actions: Iterable[str], database: str, collection: str) -> None:
+    def check(self, collection: RetryingCollection, actions: Iterable[str]) -> None:
         """Raise NotPermitted if the user lacks one of these privileges on a collection."""
-        if lacking := self.lacking(actions, database, collection):
-            raise NotPermitted(
-                f"{what}: {lack(lacking, database, collection)}; see docs/how-to/grant-rights.md"
-            )
+        place = collection.database.name, collection.name
+        if lacking := self.lacking(actions, *place):
+            raise not_permitted(collection.what, lacking, *place)
 
 
 def lack(actions: Iterable[str], database: str, collection: str = "") -> str:
@@ -165,6 +155,11 @@ def lack(actions: Iterable[str], database: str, collection: str = "") -> str:
     *first, last = actions
     named = f"{', '.join(first)} and {last}" if first else last
     return f"the user lacks the right to {named} on {f'{database}.{collection}' if collection else database}"
+
+
+def not_permitted(what: str, actions: Iterable[str], database: str, collection: str = "") -> NotPermitted:
+    """Return the error to raise for missing privileges; `what` is the name of the server in messages."""
+    return NotPermitted(f"{what}: {lack(actions, database, collection)}; see docs/how-to/grant-rights.md")
 
 
 def _covers(resource: Mapping[str, Any], database: str, collection: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Self
@@ -12,11 +12,12 @@ from bson.timestamp import Timestamp
 from pymongo.read_preferences import Nearest, Primary, Secondary, SecondaryPreferred
 
 from dedup_job.errors import NotPermitted
-from dedup_job.mongo.id_lookup import Lookup, RecordsById
+from dedup_job.mongo.id_lookup import RecordsById
 from dedup_job.mongo.ids import id_of, value
 from dedup_job.mongo.pages import IDS, WHOLE, BatchSize, Pages, Window, named_filter_errors
 from dedup_job.mongo.read_rate_limit import Pace
 from dedup_job.mongo.retrying_collection import ReadMode, RetryingCollection
+from dedup_job.mongo.server import not_permitted
 from dedup_job.records import Batch
 
 PREFERENCES: Mapping[str, type[SecondaryPreferred | Secondary | Nearest]] = {
@@ -92,12 +93,11 @@ class Source(RecordsById):
             read: Called with each raw record that the server returns; returns the record to hand out.
             members: The members of the replica set from which `batches` may read.
         """
-        self._collection = collection
+        super().__init__(collection, read)
         self._condition = condition
         self._size = size
-        self._lookup = Lookup(self._collection, read)
         self._pace = pace or Pace()
-        self._pages = Pages(self._collection, self._paced_size, condition, read)
+        self._pages = Pages(collection, self._paced_size, condition, read)
         self.members = members
 
     def begin_scan(self) -> tuple[datetime, datetime | None]:
@@ -107,7 +107,7 @@ class Source(RecordsById):
             The primary's clock, in UTC, and the time in the largest `_id` if it is an ObjectId.
         """
         # One reply has the clock and the time of the replica set, so no record is between the two.
-        hello = self._collection.hello()
+        hello = self.collection.hello()
         self.members = replace(self.members, after=hello.get("operationTime"))
         return hello["localTime"].replace(tzinfo=UTC), self.newest()
 
@@ -120,9 +120,7 @@ class Source(RecordsById):
         if window.decided:
             yield from self._fetch_undecided(window)
             return
-        for page in self._bulk_pages().within(window, WHOLE):
-            self._pace.spend(len(page), sum(map(len, page)))
-            yield Batch([id_of(raw) for raw in page], page)
+        yield from map(self._paced_batch, self._bulk_pages().within(window, WHOLE))
 
     def _bulk_pages(self) -> Pages:
         """Return the pages of the preferred members, with all records that the primary had at `begin_scan`.
@@ -135,7 +133,7 @@ class Source(RecordsById):
             return self._pages
         if self.members.after is None:
             self.begin_scan()
-        collection = self._collection.read_from(self.members.preference)
+        collection = self.collection.read_from(self.members.preference)
         return replace(self._pages, collection=collection, after=self.members.after)
 
     def undecided_ids(self, window: Window) -> Iterator[list[bytes]]:
@@ -149,10 +147,6 @@ class Source(RecordsById):
     def waited(self) -> float:
         """Seconds spent waiting for the rate limit so far."""
         return self._pace.waited
-
-    def matching(self, ids: Iterable[bytes], condition: Mapping[str, Any]) -> set[bytes]:
-        """Return the ids of the records that meet a condition; see `Lookup.matching`."""
-        return self._lookup.matching(ids, condition)
 
     def records(self, ids: Sequence[bytes]) -> Iterator[Batch]:
         """Yield these records in this order, in batches of bounded bytes; deleted ones are left out."""
@@ -172,7 +166,7 @@ class Source(RecordsById):
         record beyond `nbytes` comes before a returned record in `asked`, fewer ids are requested.
         """
         while True:
-            found = next(self._lookup.pieces(asked, nbytes=nbytes), {})
+            found = next(self.fetch(asked, nbytes=nbytes), {})
             self._pace.spend(len(found), sum(map(len, found.values())))
             last = max((i for i, raw_id in enumerate(asked) if raw_id in found), default=0)
             lacking = {raw_id for raw_id in asked[:last] if raw_id not in found}
@@ -182,7 +176,7 @@ class Source(RecordsById):
 
     def estimated_count(self) -> int:
         """Return the number of records by the server's metadata, whatever the filter."""
-        return self._collection.attempt(self._collection.unretried.estimated_document_count)
+        return self.collection.attempt(self.collection.unretried.estimated_document_count)
 
     def estimated_matches(self) -> int:
         """Return the estimated number of records that meet the filter, by a random sample."""
@@ -195,22 +189,20 @@ class Source(RecordsById):
     def estimated_count_before(self, start: bytes) -> int:
         """Return the estimated number of records with a smaller ObjectId than this one."""
         behind = {"_id": {"$gte": value(start)}}
-        return self.estimated_count() - self._collection.count_documents(behind, hint={"_id": 1})
+        return self.estimated_count() - self.collection.count_documents(behind, hint={"_id": 1})
 
     def is_sharded(self) -> bool:
         """Return whether a router answers; then the estimated count includes orphaned documents."""
-        is_router: bool = self._collection.hello().get("msg") == "isdbgrid"
+        is_router: bool = self.collection.hello().get("msg") == "isdbgrid"
         return is_router
 
     def storage(self) -> Storage:
         """Return the collection's size by the server's statistics, whatever the filter."""
         try:
-            shards = self._collection.aggregate([{"$collStats": {"storageStats": {}}}])
+            shards = self.collection.aggregate([{"$collStats": {"storageStats": {}}}])
         except NotPermitted as error:
-            raise NotPermitted(
-                f"{self._collection.what}: the user lacks the right to collStats on "
-                f"{self._collection.full_name}; see docs/how-to/grant-rights.md"
-            ) from error
+            place = self.collection.database.name, self.collection.name
+            raise not_permitted(self.collection.what, ["collStats"], *place) from error
         stats = [shard["storageStats"] for shard in shards]
         return Storage(
             records=sum(one["count"] for one in stats),
@@ -227,20 +219,18 @@ class Source(RecordsById):
             {"$project": {"_id": 1}},
             {"$sort": {"_id": 1}},
         ]
-        records = self._collection.raw_bson().unretried
+        records = self.collection.raw_bson().unretried
 
         def draw() -> list[Any]:
             with named_filter_errors(self._condition):
                 return list(records.aggregate(pipeline))
 
-        found = self._collection.attempt(draw)
+        found = self.collection.attempt(draw)
         return list(dict.fromkeys(bytes(document.raw) for document in found))
 
     def stretch(self, start: bytes, records: int) -> Batch:
         """Return `records` records from an id on; fewer at the end, or if they reach a batch's bytes."""
-        page = self._pages.page(Window(start), WHOLE, records)
-        self._pace.spend(len(page), sum(map(len, page)))
-        return Batch([id_of(raw) for raw in page], page)
+        return self._paced_batch(self._pages.page(Window(start), WHOLE, records))
 
     def has_only_object_ids(self) -> bool:
         """Return whether every `_id` is an ObjectId."""
@@ -250,7 +240,7 @@ class Source(RecordsById):
 
     def now(self) -> datetime:
         """Return the server's clock, in UTC."""
-        return self._collection.server_time()
+        return self.collection.server_time()
 
     def newest(self) -> datetime | None:
         """Return the time in the largest `_id` if it is an ObjectId."""
@@ -262,7 +252,7 @@ class Source(RecordsById):
         return next((bytes(document.raw) for document in self._end(-1)), None)
 
     def _end(self, way: int) -> list[Any]:
-        return self._collection.raw_bson().find({}, {"_id": 1}, sort=[("_id", way)], limit=1)
+        return self.collection.raw_bson().find({}, {"_id": 1}, sort=[("_id", way)], limit=1)
 
     def _fetch_undecided(self, window: Window) -> Iterator[Batch]:
         """Scan the ids in the index, and fetch only the undecided records."""
@@ -273,6 +263,11 @@ class Source(RecordsById):
                 yield from self.records(waiting[: self._size.records])
                 del waiting[: self._size.records]
         yield from self.records(waiting)
+
+    def _paced_batch(self, page: list[bytes]) -> Batch:
+        """Return the records of a page when the rate limit allows it."""
+        self._pace.spend(len(page), sum(map(len, page)))
+        return Batch([id_of(raw) for raw in page], page)
 
     def _paced_size(self) -> BatchSize:
         """Page size: one batch, or about one second's worth at the rate limit."""

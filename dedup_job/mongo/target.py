@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Collection as Known
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from bson.raw_bson import RawBSONDocument
@@ -17,9 +19,9 @@ from pymongo.errors import BulkWriteError, OperationFailure, PyMongoError, WTime
 
 from dedup_job.mongo.compare_stored_with_sent import has_dollar, has_empty_time, is_unchanged
 from dedup_job.mongo.connect_and_retry import PERMISSION, STORAGE, TRANSIENT_CODES
-from dedup_job.mongo.id_lookup import RecordsById
+from dedup_job.mongo.id_lookup import PIECE_BYTES, RecordsById
 from dedup_job.mongo.ids import id_of, plain_nans, selector
-from dedup_job.mongo.reference_collections import Reference, RoutedLookup
+from dedup_job.mongo.reference_collections import Reference
 from dedup_job.mongo.retrying_collection import RetryingCollection, in_time
 from dedup_job.records import RAW
 
@@ -36,6 +38,8 @@ log = logging.getLogger("dedup_job")
 
 class Target(RecordsById):
     """Inserts records unchanged; inserting them again changes nothing.
+
+    Reference records are looked up in their collections, all other records in the target.
 
     The server itself changes one value: an empty timestamp, `Timestamp(0, 0)`, in a field of the record
     becomes the time of the insertion.  Such a record counts as inserted, and the log mentions it once.
@@ -59,26 +63,44 @@ class Target(RecordsById):
             read: As for a `Source`.
             references: The reference collections.
         """
-        self._collection = collection.raw_bson()
-        self._lookup = RoutedLookup(self._collection, read, references)
+        super().__init__(collection.raw_bson(), read)
+        self._references = references
         self._warned_of_times = False
+
+    def fetch(
+        self, ids: Iterable[bytes], fields: Sequence[str] = (), nbytes: int = PIECE_BYTES
+    ) -> Iterator[dict[bytes, bytes]]:
+        """Yield the existing records with these ids, by id, in pieces; see `RecordsById.fetch`."""
+        others, of_references = self._divide(ids)
+        yield from super().fetch(others, fields, nbytes)
+        for place, own in of_references.items():
+            yield from self._references[place].pieces(own)
+
+    def present(self, ids: Iterable[bytes]) -> list[bytes]:
+        """Return the ids of the existing records; see `RecordsById.present`."""
+        others, of_references = self._divide(ids)
+        found = (
+            map(self._references[place].id_of, self._references[place].records.present(own))
+            for place, own in of_references.items()
+        )
+        return [*super().present(others), *chain.from_iterable(found)]
 
     def without_inserts(self) -> Target:
         """Return a target that inserts nothing, for records that are there already."""
-        return _FilledTarget(self._collection)
+        return _FilledTarget(self.collection)
 
     def holds_others(self, known: Known[bytes]) -> bool:
         """Return whether the target holds a record with another id than these."""
         indexed = set(map(plain_nans, known))
         # With a time limit: until a majority has the collection, the server would wait for ever.
-        options: dict[str, Any] = {"hint": ID_KEY, "max_time_ms": self._collection.retry.milliseconds}
+        options: dict[str, Any] = {"hint": ID_KEY, "max_time_ms": self.collection.retry.milliseconds}
 
         def find_other() -> bool:
             # The first unknown id ends the search, so at most one id more than the known ones is read.
-            with self._collection.unretried.find({}, ID_KEY, **options) as cursor:
+            with self.collection.unretried.find({}, ID_KEY, **options) as cursor:
                 return any(bytes(document.raw) not in indexed for document in cursor)
 
-        return self._collection.attempt(find_other)
+        return self.collection.attempt(find_other)
 
     def insert(
         self,
@@ -106,7 +128,7 @@ class Target(RecordsById):
         if len(records) == 1 and id_of(records[0]) in absent and (reason := self._try_on_primary(records[0])):
             return {0: reason}
         self._warn_of_times(records)
-        errors = self._collection.attempt(lambda: self._insert(records, check_held))
+        errors = self.collection.attempt(lambda: self._insert(records, check_held))
         return self._name_refusals(records, {error["index"]: error for error in errors}, absent)
 
     def check_rights(self) -> None:
@@ -134,9 +156,9 @@ class Target(RecordsById):
 
         def remove_in_time() -> None:
             with timeout(REMOVAL_SECONDS):
-                self._collection.unretried.delete_many(condition)
+                self.collection.unretried.delete_many(condition)
 
-        self._collection.attempt(remove_in_time)
+        self.collection.attempt(remove_in_time)
 
     def replace(self, records: Sequence[bytes], before: datetime) -> dict[int, str]:
         """Replace the records with these ids; nothing is inserted.
@@ -149,12 +171,12 @@ class Target(RecordsById):
             The reason of each refusal, by position in `records`; the old record stays.
         """
         self._warn_of_times(records)
-        errors = self._collection.attempt(lambda: self._replace(records, before))
+        errors = self.collection.attempt(lambda: self._replace(records, before))
         return {error["index"]: name_refusal(error) for error in errors}
 
     def _replace(self, records: Sequence[bytes], before: datetime) -> list[Mapping[str, Any]]:
         """Replace records, and return the errors that belong to single records."""
-        collection = self._collection.unretried
+        collection = self.collection.unretried
         with timeout(REMOVAL_SECONDS):
             if not records:
                 # Only a check of the user's privileges.
@@ -203,7 +225,7 @@ class Target(RecordsById):
 
         def exchange_once(collection: Collection[Any], is_in_time: Mapping[str, Any]) -> int | None:
             exchange = partial(write, collection, is_in_time)
-            with timeout(REMOVAL_SECONDS), self._collection.client.start_session() as session:
+            with timeout(REMOVAL_SECONDS), self.collection.client.start_session() as session:
                 try:
                     return session.with_transaction(exchange, write_concern=collection.write_concern)
                 except OperationFailure as error:
@@ -211,7 +233,20 @@ class Target(RecordsById):
                         return None
                     raise
 
-        return self._collection.write_in_time(deadline, exchange_once)
+        return self.collection.write_in_time(deadline, exchange_once)
+
+    def _divide(self, ids: Iterable[bytes]) -> tuple[list[bytes], Mapping[int, list[bytes]]]:
+        """Return the ids of other records, and the references' own ids by position of the reference."""
+        others: list[bytes] = []
+        of_references: defaultdict[int, list[bytes]] = defaultdict(list)
+        for raw_id in ids:
+            for place, reference in enumerate(self._references):
+                if (own := reference.own_id(raw_id)) is not None:
+                    of_references[place].append(own)
+                    break
+            else:
+                others.append(raw_id)
+        return others, of_references
 
     def _try_on_primary(self, record: bytes) -> str | None:
         """Try to insert a record, without waiting for a majority; return why the primary refuses it.
@@ -222,9 +257,9 @@ class Target(RecordsById):
         Returns:
             The reason of the refusal; None if the record may have been inserted.
         """
-        command = {"insert": self._collection.name, "documents": [RawBSONDocument(record, RAW)]}
+        command = {"insert": self.collection.name, "documents": [RawBSONDocument(record, RAW)]}
         try:
-            answer = self._collection.database.command(
+            answer = self.collection.database.command(
                 {**command, "writeConcern": {"w": 1}}, codec_options=RAW
             )
         except PyMongoError:
@@ -239,7 +274,7 @@ class Target(RecordsById):
         """Insert records, and return the errors that belong to single records."""
         check_held()
         try:
-            self._collection.unretried.insert_many(map(RawBSONDocument, records), ordered=False)
+            self.collection.unretried.insert_many(map(RawBSONDocument, records), ordered=False)
         except BulkWriteError as error:
             return record_errors(error)
         return []
