@@ -147,7 +147,7 @@ class StoredPlan:
             return self
         return replace(self, plan=self.plan.take(rows), before=None, until=self.last_id)
 
-    def with_hashes(self, hashes: Mapping[bytes, tuple[bytes, bytes]]) -> StoredPlan:
+    def with_hashes(self, hashes: Mapping[bytes, tuple[bytes | None, bytes]]) -> StoredPlan:
         """Return a copy of the plan with new digests of raw records.
 
         Args:
@@ -155,7 +155,7 @@ class StoredPlan:
         """
         column = self.plan.hashes.copy()
         for row, raw_id in enumerate(self.plan.ids):
-            old, new = hashes.get(raw_id, (b"", b""))
+            old, new = hashes.get(raw_id, (None, b""))
             if column[row].tobytes() == old:
                 column[row] = np.frombuffer(new, np.uint64)
         return replace(self, plan=replace(self.plan, hashes=column))
