@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dedup_job.errors import StateError, UsageError
-from dedup_job.ledger.apply_plan import ALTERED, Deadline, is_as_judged, remove_until_gone
+from dedup_job.ledger.apply_plan import ALTERED, is_as_judged, remove_until_gone
 from dedup_job.ledger.commit_plans import Ledger
 from dedup_job.ledger.head import Head, UndoProgress
 from dedup_job.ledger.move_to_archive_and_back import ArchiveMoves
@@ -24,7 +24,6 @@ from dedup_job.mongo.compare_stored_with_sent import is_unchanged
 from dedup_job.mongo.ids import IdSet, id_of, selector
 from dedup_job.mongo.mark_field import CHANGED, Marks
 from dedup_job.mongo.pages import BatchSize, Pages
-from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
 from dedup_job.pasteable_command import command_line
@@ -45,12 +44,8 @@ from dedup_job.records import (
 PAGE = BatchSize(5_000, 8 << 20)
 
 
-class UndoBackup:
+class UndoBackup(Target):
     """Backup of the records that an undo is about to remove; empty except during an undo."""
-
-    def __init__(self, collection: RetryingCollection) -> None:
-        self._collection = collection
-        self._records = Target(collection)
 
     @property
     def name(self) -> str:
@@ -60,7 +55,7 @@ class UndoBackup:
     def prepare(self, before: datetime) -> None:
         """Create the collection, so that a missing privilege is noticed; `before` as in `Target.remove`."""
         self._collection.attempt(lambda: create_collection(self._collection.unretried))
-        self._records.remove([], before)
+        self.remove([], before)
 
     def put(self, raws: Sequence[bytes], check_held: Callable[[], object]) -> None:
         """Store raw records; raise StateError if it holds other records with their ids.
@@ -68,7 +63,7 @@ class UndoBackup:
         What a run without the lease stores here would return to the target if it is deleted from the source,
         so `check_held` is called as by `Target.insert`.
         """
-        if self._records.insert(raws, check_held=check_held):
+        if self.insert(raws, check_held=check_held):
             raise StateError(
                 f"{self.name} holds other records with these ids; check them, move them to another "
                 "collection, and run undo again"
@@ -77,10 +72,6 @@ class UndoBackup:
     def pages(self) -> Iterator[list[bytes]]:
         """Yield the raw records, some megabytes at a time."""
         return Pages(self._collection, lambda: PAGE).records_after(None)
-
-    def remove(self, ids: Collection[bytes], deadline: Deadline) -> None:
-        """Remove records; see `remove_until_gone`."""
-        remove_until_gone(self._records, ids, deadline)
 
 
 def reasons_to_stay(
@@ -299,7 +290,7 @@ class UndoRun:
                     f"refuses to take them back ({refused[min(refused)]}); {self._backup.name} holds them; "
                     "correct the cause, and run the same undo again"
                 )
-            self._backup.remove(held, self.ledger.deadline)
+            remove_until_gone(self._backup, held, self.ledger.deadline)
             left |= stay
         return left
 
