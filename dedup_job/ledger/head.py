@@ -74,7 +74,8 @@ class Holder:
     def is_near(self) -> bool:
         """Return whether this process can check the other one: same boot and same namespace."""
         me = Holder.me()
-        return self == me or ("" not in (me.boot, me.namespace) and self._place == me._place)
+        place = (me.boot, me.namespace)
+        return self == me or ("" not in place and (self.boot, self.namespace) == place)
 
     def is_gone(self) -> bool:
         """Return whether it is certain that the process has ended."""
@@ -92,10 +93,6 @@ class Holder:
             pass
         state, start = _stat(self.pid)
         return state in ENDED if start == self.start else bool(start)
-
-    @property
-    def _place(self) -> tuple[str, str]:
-        return self.boot, self.namespace
 
 
 def _text(path: Path) -> str:
@@ -149,9 +146,7 @@ class UndoProgress:
     @property
     def key(self) -> dict[str, Any]:
         """The stored form."""
-        counts, left = counts_key(self.counts), dict(self.left)
-        about = {"run": self.run, "plans": self.plans, "counts": counts}
-        return {**about, "left": left, "restored": self.restored}
+        return {**asdict(self), "counts": counts_key(self.counts), "left": dict(self.left)}
 
 
 @dataclass(frozen=True, slots=True)
