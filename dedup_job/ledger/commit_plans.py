@@ -12,7 +12,6 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any
 
 from dedup_job.errors import StateError
@@ -221,7 +220,7 @@ class Ledger(LeasedLedger):
         """Make the target agree with the accepted plan; return the plan as applied."""
         stored = self._write_kept(stored, records, target)
         if stored.before is not None:
-            while failed := remove_rest(stored, target, partial(self.deadline, stored.id)):
+            while failed := remove_rest(stored, target, self.deadline):
                 stored = self._amend(stored, stored.plan.without(failed))
         log.debug("plan applied", extra={"fields": {"plan": stored.id.number}})
         return stored
@@ -255,7 +254,7 @@ class Ledger(LeasedLedger):
                 absent = target.absent([stored.plan.ids[row] for row in behind])
             if time.monotonic() - checked > CHECK_SECONDS:
                 # This raises if another run has taken the lease: that run may decide otherwise.
-                self.deadline(stored.id)
+                self.deadline()
                 checked = time.monotonic()
             failed, left = self._write(stored, records, rows, target, absent or ())
         verdicts = promotions.verdicts
@@ -283,7 +282,7 @@ class Ledger(LeasedLedger):
         """
         failed: dict[int, Verdict] = {}
         if stored.before is not None:
-            failed = replace_kept(stored, records, rows, target, partial(self.deadline, stored.id))
+            failed = replace_kept(stored, records, rows, target, self.deadline)
         if failed := failed or not_as_judged(stored.plan, records, rows):
             return failed, [row for row in rows if failed.get(row, UNIQUE).action in COPYING_ACTIONS]
         return insert_kept(records, rows, target, absent, self.check_held), []
@@ -297,9 +296,8 @@ class Ledger(LeasedLedger):
             Ids of the records that stay unchanged in the target.
         """
         rows = stored.plan.rows(*COPYING_ACTIONS)
-        deadline = partial(self.deadline, stored.id)
-        refused = replace_kept(stored, records, rows, target, deadline)
-        exchange_kept(stored, records, list(refused), target, deadline)
+        refused = replace_kept(stored, records, rows, target, self.deadline)
+        exchange_kept(stored, records, list(refused), target, self.deadline)
         insert_missing(stored, records, target, self.check_held)
         rows = rows_in_target(stored, target)
         self.check_places()

@@ -88,7 +88,8 @@ class LeasedLedger(LedgerReader):
 
     def _open(self, run: RunId, origin: Origin, consent: Consent) -> None:
         """Create the ledger if there is none, check that it fits, and take the lease; see `hold`."""
-        self.run_id = run
+        self.run_id, self.run_row = run, RunRow(run, self.collection)
+        self.rows = RowWriter(self.collection, self.check_held, self.deadline)
         self._document = HeadDocument(self.collection("head"))
         self._document.create(origin)
         head = self._document.read()
@@ -234,19 +235,16 @@ class LeasedLedger(LedgerReader):
                 if not self._document.renew_lease(self.current_head):
                     return
 
-    def deadline(self, pending: PlanId | None = None) -> datetime:
+    def deadline(self) -> datetime:
         """Renew the lease, and return the server time until which it surely covers removals.
 
         Before that, wait for secondaries that lag.
-
-        Args:
-            pending: The plan that must be pending.
 
         Raises:
             LeaseHeld: If another run has taken the lease.
         """
         self.wait_for_secondaries()
-        self._renew(pending)
+        self._renew()
         assert self.current_head.lease is not None
         until: datetime = self.current_head.lease["until"]
         return until - timedelta(seconds=MARGIN)
@@ -263,19 +261,10 @@ class LeasedLedger(LedgerReader):
         self.wait_for_secondaries()
         before = clock() + timedelta(seconds=SECONDS - MARGIN)
         # Taken before the lease is renewed, so that the lease lasts longer.
-        self._renew(self.current_head.pending)
+        self._renew()
         return before
 
-    def _renew(self, pending: PlanId | None) -> None:
+    def _renew(self) -> None:
+        pending = self.current_head.pending
         same = {"pending": pending.key if pending else None}
         self.swap(same, same)
-
-    @property
-    def run_row(self) -> RunRow:
-        """Writes the row of this run."""
-        return RunRow(self.run_id, self.collection)
-
-    @property
-    def rows(self) -> RowWriter:
-        """Writes rows on single records."""
-        return RowWriter(self.collection, self.check_held, lambda: self.deadline(self.current_head.pending))
