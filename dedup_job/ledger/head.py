@@ -108,11 +108,8 @@ def _stat(pid: int) -> tuple[str, int]:
     return (fields[0], int(fields[19])) if len(fields) > 19 else ("?", 0)
 
 
-def until() -> dict[str, Any]:
-    """Return the expression for the end of a lease that is taken now, by the server's clock."""
-    return {"$add": ["$$NOW", SECONDS * 1000]}
-
-
+# The end of a lease that is taken now, by the server's clock.
+UNTIL = {"$add": ["$$NOW", SECONDS * 1000]}
 # A head without a lease counts as expired.
 EXPIRED = {"$expr": {"$lt": [{"$ifNull": ["$lease.until", None]}, "$$NOW"]}}
 
@@ -375,7 +372,7 @@ class HeadDocument:
         """
         free = head.lease is None or Holder.read(head.lease).is_gone()
         condition = {**KEY, "fence": head.fence} | ({} if free else EXPIRED)
-        lease = {**holder.key, "until": until()}
+        lease = {**holder.key, "until": UNTIL}
         update = [{"$set": {"fence": {"$add": ["$fence", 1]}, "lease": lease}}]
         stored = self._update(condition, update)
         if stored is None:
@@ -390,7 +387,7 @@ class HeadDocument:
     def renew_lease(self, head: Head) -> bool:
         """Extend the lease once, without retries; return whether this run still holds it."""
         held = {**KEY, "fence": head.fence, "lease": {"$ne": None}}
-        update = [{"$set": {"lease.until": until()}}]
+        update = [{"$set": {"lease.until": UNTIL}}]
         return self._collection.unretried.update_one(held, update).matched_count == 1
 
     def check_held(self, head: Head) -> None:
@@ -419,7 +416,7 @@ class HeadDocument:
         if "lease" not in after:
             # A lease that was given back must not come back.
             condition |= {"lease": {"$ne": None}}
-            update.append({"$set": {"lease.until": until()}})
+            update.append({"$set": {"lease.until": UNTIL}})
         stored = self._update(condition, update)
         if stored is None:
             # The swap may have succeeded with its answer lost: then the head has the new values.

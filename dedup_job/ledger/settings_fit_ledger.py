@@ -144,9 +144,7 @@ def check_fits(head: Head, origin: Origin) -> None:
             "(--moved accepts another collection of the same name, no other name)"
         )
     if head.has_copies != origin.has_copies:
-        was, now = (
-            "with" if has_copies else "without" for has_copies in (head.has_copies, origin.has_copies)
-        )
+        was, now = ("with", "without") if head.has_copies else ("without", "with")
         raise ConfigError(
             f"[target] copy: the ledger was made {was} copies, and the settings are for a run {now} copies; "
             "set copy back, or name another collection in [target]"
