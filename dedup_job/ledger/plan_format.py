@@ -249,7 +249,7 @@ def unpack(packed: Mapping[str, Any]) -> StoredPlan:
     )
     run, mode, at = packed["run"], packed["mode"], packed["at"]
     before = Before.read(packed["before"]) if "before" in packed else None
-    plan_id, previous = PlanId.read(packed["_id"]), _previous(packed)
+    plan_id, previous = PlanId.read(packed["_id"]), read_previous(packed)
     return StoredPlan(plan_id, previous, run, mode, at, plan, before, packed.get("until"))
 
 
@@ -265,7 +265,7 @@ def unpack_columns(packed: Mapping[str, Any]) -> PlanColumns:
     ids = _raw_ids(columns["ids"], len(is_kept))
     digests = arrays["digests"]
     texts = PlanTexts(ids, is_kept=is_kept, **arrays).take(np.flatnonzero(digests[:, 0] | digests[:, 1]))
-    return PlanColumns(PlanId.read(packed["_id"]), _previous(packed), packed["mode"], ids, texts)
+    return PlanColumns(PlanId.read(packed["_id"]), read_previous(packed), packed["mode"], ids, texts)
 
 
 def _read_columns(packed: Mapping[str, Any]) -> dict[str, bytes]:
@@ -285,7 +285,8 @@ def _read_columns(packed: Mapping[str, Any]) -> dict[str, bytes]:
     return columns
 
 
-def _previous(packed: Mapping[str, Any]) -> PlanId | None:
+def read_previous(packed: Mapping[str, Any]) -> PlanId | None:
+    """Return the id of the plan before a plan; None for the first plan."""
     return PlanId.read(packed["previous"]) if packed["previous"] else None
 
 

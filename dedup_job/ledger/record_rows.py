@@ -305,7 +305,6 @@ class Selection:
         is_replaced: Whether to select only records that were kept before, until a better record came.
         order: "id", "similarity", "distance", "at" or "keeper"; rows with equal values are sorted by id.
         is_reversed: Whether the order is descending.
-        limit: Maximum number of rows; ignored if the rows are in ascending order of ids.
     """
 
     verdict: str = DUPLICATE
@@ -317,7 +316,6 @@ class Selection:
     is_replaced: bool = False
     order: str = "id"
     is_reversed: bool = False
-    limit: int | None = None
 
     @property
     def collection(self) -> str:
