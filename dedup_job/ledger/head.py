@@ -322,14 +322,7 @@ class Origin:
     @property
     def key(self) -> dict[str, Any]:
         """The first fields of a new head."""
-        return {
-            "source": self.source,
-            "recipe": dict(self.recipe),
-            "digest": self.digest,
-            "filter": self.filter,
-            "places": self.places,
-            "has_copies": self.has_copies,
-        }
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "promotes"}
 
 
 class HeadDocument:
