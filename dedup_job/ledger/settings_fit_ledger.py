@@ -114,7 +114,7 @@ def check_promotion(head: Head, origin: Origin) -> None:
         StateError: If a promotion has not finished.
     """
     promotion = head.promotion
-    if promotion is None:
+    if promotion is None or origin.promotes:
         return
     if not promotion.is_done:
         raise unfinished_promotion(head, promotion)
@@ -136,8 +136,7 @@ def check_fits(head: Head, origin: Origin) -> None:
     """
     if head.is_empty:
         return
-    if not origin.promotes:
-        check_promotion(head, origin)
+    check_promotion(head, origin)
     if head.source != origin.source:
         raise ConfigError(
             f"the target was filled from {head.source}, not from {origin.source}; choose another target "
