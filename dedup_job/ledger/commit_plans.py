@@ -17,7 +17,6 @@ from typing import Any
 from dedup_job.errors import StateError
 from dedup_job.ledger.apply_plan import (
     CurrentRecords,
-    EarlierPlans,
     as_arriving,
     exchange_kept,
     gone_keepers,
@@ -301,15 +300,11 @@ class Ledger(LeasedLedger):
         insert_missing(stored, records, target, self.check_held)
         rows = rows_in_target(stored, target)
         self.check_places()
-        self._earlier.renew(stored, rows)
+        self.earlier_plans.renew(stored, rows)
         self.swap({"pending": stored.id.key}, {"pending": None})
         self.collection("plans").delete_one({"_id": stored.id.key})
         there = set(rows)
         return [raw_id for row, raw_id in enumerate(stored.plan.ids) if row not in there]
-
-    @property
-    def _earlier(self) -> EarlierPlans:
-        return EarlierPlans(self.collection, self.check_held)
 
     def _close_plan(self, stored: StoredPlan) -> None:
         """Write the rows on an applied plan's records, and make it the last plan."""
@@ -320,7 +315,7 @@ class Ledger(LeasedLedger):
                 # The earlier plans are rewritten in the end, each once; see `settle_keepers`.
                 self.rows.delete_earlier(stored)
             else:
-                self._earlier.remove_records(stored)
+                self.earlier_plans.remove_records(stored)
         # If the target was replaced, the records of this plan may be nowhere.
         self.check_places()
         self._advance(stored)
@@ -330,7 +325,9 @@ class Ledger(LeasedLedger):
         self.settle()
         if self.current_head.unsettled is not None:
             plans = self.plans(self.current_head, self.current_head.unsettled)
-            self._earlier.remove_redecided(stored for stored in plans if stored.mode in (REPLACE, REDECIDE))
+            self.earlier_plans.remove_redecided(
+                stored for stored in plans if stored.mode in (REPLACE, REDECIDE)
+            )
             self.check_places()
             settled = {"pending": None, "unsettled": self.current_head.unsettled}
             self.swap(settled, {"unsettled": None})

@@ -16,6 +16,7 @@ import pymongo
 from pymongo.errors import PyMongoError
 
 from dedup_job.errors import DedupError, NotPermitted, StateError, exit_code_of
+from dedup_job.ledger.apply_plan import EarlierPlans
 from dedup_job.ledger.head import SECONDS, Head, HeadDocument, Holder, Origin
 from dedup_job.ledger.plan_format import PlanId, StoredPlan
 from dedup_job.ledger.promotion_state import Promotion
@@ -90,6 +91,7 @@ class LeasedLedger(LedgerReader):
         """Create the ledger if there is none, check that it fits, and take the lease; see `hold`."""
         self.run_id, self.run_row = run, RunRow(run, self.collection)
         self.rows = RowWriter(self.collection, self.check_held, self.deadline)
+        self.earlier_plans = EarlierPlans(self.collection, self.check_held)
         self._document = HeadDocument(self.collection("head"))
         self._document.create(origin)
         head = self._document.read()
@@ -148,10 +150,6 @@ class LeasedLedger(LedgerReader):
         """Return when no secondary lags more than the settings allow."""
         if self._throttle is not None:
             self._throttle.wait()
-
-    def begin_deciding(self, expected: int | None = None) -> None:
-        """Store that the run begins to decide, and about how many records; for `status`."""
-        self.run_row.begin_deciding(self.current_head.counts.read, expected)
 
     def settle(self) -> None:
         """Wait until the last plan is applied; raise its error if that failed."""
