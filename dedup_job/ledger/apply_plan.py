@@ -114,27 +114,6 @@ def not_as_judged(plan: Plan, records: CurrentRecords, rows: Iterable[int]) -> d
     return failed
 
 
-def insert_kept(
-    records: CurrentRecords,
-    rows: Sequence[int],
-    target: Target,
-    absent: Collection[bytes],
-    check_held: Callable[[], object],
-) -> dict[int, Verdict]:
-    """Insert the records of these rows; return the new verdicts of rows that the target refuses.
-
-    Args:
-        records: The records of the plan.
-        rows: Rows to insert.
-        target: The target.
-        absent: Ids known to be absent from the target; see `Target.insert`.
-        check_held: As for `Target.insert`.
-    """
-    raws = [raw for row in rows if (raw := records.raws[row]) is not None]
-    refused = target.insert(raws, absent, check_held)
-    return {rows[place]: Verdict(Action.REFUSED, reason) for place, reason in refused.items()}
-
-
 def as_arriving(plan: Plan, records: CurrentRecords, rows: Iterable[int]) -> Plan:
     """Return the plan with the hashes of the present versions in these rows, which will be inserted."""
     hashes = plan.hashes.copy()

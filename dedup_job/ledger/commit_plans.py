@@ -20,7 +20,6 @@ from dedup_job.ledger.apply_plan import (
     as_arriving,
     exchange_kept,
     gone_keepers,
-    insert_kept,
     insert_missing,
     left_rows,
     not_as_judged,
@@ -276,6 +275,13 @@ class Ledger(LeasedLedger):
     ) -> tuple[dict[int, Verdict], list[int]]:
         """Insert, or replace, the records of these kept rows in the target.
 
+        Args:
+            stored: The plan.
+            records: The records of the plan.
+            rows: Rows to insert.
+            target: The target.
+            absent: Ids known to be absent from the target; see `Target.insert`.
+
         Returns:
             The rows that failed, with their new verdicts, and the rows that are still to be written.
         """
@@ -284,7 +290,9 @@ class Ledger(LeasedLedger):
             failed = replace_kept(stored, records, rows, target, self.deadline)
         if failed := failed or not_as_judged(stored.plan, records, rows):
             return failed, [row for row in rows if failed.get(row, UNIQUE).action in COPYING_ACTIONS]
-        return insert_kept(records, rows, target, absent, self.check_held), []
+        raws = [raw for row in rows if (raw := records.raws[row]) is not None]
+        refused = target.insert(raws, absent, self.check_held)
+        return {rows[place]: Verdict(Action.REFUSED, reason) for place, reason in refused.items()}, []
 
     def _apply_renewal(self, stored: StoredPlan, records: CurrentRecords, target: Target) -> list[bytes]:
         """Apply an accepted renewal, and write its hashes into the earlier plans of its records.
