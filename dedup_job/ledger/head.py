@@ -66,11 +66,6 @@ class Holder:
             value["host"], value["boot"], value["pid"], value.get("namespace", ""), value.get("start", 0)
         )
 
-    @property
-    def key(self) -> dict[str, Any]:
-        """The stored form."""
-        return asdict(self)
-
     def is_near(self) -> bool:
         """Return whether this process can check the other one: same boot and same namespace."""
         me = Holder.me()
@@ -365,7 +360,7 @@ class HeadDocument:
         """
         free = head.lease is None or Holder.read(head.lease).is_gone()
         condition = {**KEY, "fence": head.fence} | ({} if free else EXPIRED)
-        lease = {**holder.key, "until": UNTIL}
+        lease = {**asdict(holder), "until": UNTIL}
         update = [{"$set": {"fence": {"$add": ["$fence", 1]}, "lease": lease}}]
         stored = self._update(condition, update)
         if stored is None:
