@@ -156,15 +156,12 @@ class LedgerReader:
         """Return the right plan of each group, in order, given the id of the last one."""
         chosen: list[P] = []
         for candidates in reversed(groups):
-            chosen.append(self._choose_plan(candidates, last, head))
-            last = chosen[-1].previous
+            right = next((stored for stored in candidates if stored.id == last), None)
+            if right is None:
+                raise self._missing_plan_error(candidates[0].id.number, head)
+            chosen.append(right)
+            last = right.previous
         return chosen[::-1]
-
-    def _choose_plan(self, candidates: Sequence[P], wanted: PlanId | None, head: Head) -> P:
-        for stored in candidates:
-            if stored.id == wanted:
-                return stored
-        raise self._missing_plan_error(candidates[0].id.number, head)
 
     def _missing_plan_error(self, number: int, head: Head | None) -> DedupError:
         """Return the error for a missing plan; an undo may have deleted it since `head` was read."""
