@@ -205,9 +205,9 @@ class UndoRun:
         Returns:
             Records that stay in the target, and why; the number of dropped records that a person restored.
         """
-        ledger, ids, run = self.ledger, stored.plan.ids, stored.run
+        ledger, plan, ids, run = self.ledger, stored.plan, stored.plan.ids, stored.run
         if ledger.current_head.mark is not None:
-            dropped = (ids[row] for row in stored.plan.rows(Action.DUPLICATE))
+            dropped = (ids[row] for row in plan.rows(Action.DUPLICATE))
             self.marks.clear(dropped, ledger.deadline_by)
         self._delete_rows(stored)
         if stored.mode in OUTSIDE_SOURCE:
@@ -216,7 +216,8 @@ class UndoRun:
         hashes, left = dict[bytes, bytes](), dict[bytes, str]()
         if self.target.holds_copies:
             restored = {raw_id: override.hash for raw_id, override in overrides.items()}
-            hashes = restored | _inserted_hashes(stored.plan)
+            inserted = {ids[row]: plan.hash_of(row) for row in plan.rows(*COPYING_ACTIONS)}
+            hashes = restored | inserted
             left = self._remove({raw_id: hashes[raw_id] for raw_id in adopted.missing(list(hashes))})
         # If the target was replaced, the records that stay belong to another collection.
         ledger.check_places()
@@ -226,7 +227,7 @@ class UndoRun:
         ledger.rows.put("left", rows)
         if overrides:
             ledger.rows.update("overrides", selector(row_keys(overrides)), {"$set": {"action": PASS}})
-        return left, count_restored(stored.plan, overrides)
+        return left, count_restored(plan, overrides)
 
     def _delete_rows(self, stored: StoredPlan) -> None:
         """Delete the rows on a plan's records."""
@@ -362,9 +363,3 @@ def check_not_promoted(head: Head, link: Link) -> None:
 def count_restored(plan: Plan, overrides: Collection[bytes]) -> int:
     """Return the number of dropped records of a plan that a person restored: those with an override."""
     return sum(plan.ids[row] in overrides for row in plan.rows(Action.DUPLICATE))
-
-
-def _inserted_hashes(plan: Plan) -> dict[bytes, bytes]:
-    """Return the hashes of the records that a plan inserted into the target, by id."""
-    rows = plan.rows(*COPYING_ACTIONS)
-    return {plan.ids[row]: plan.hash_of(row) for row in rows}
