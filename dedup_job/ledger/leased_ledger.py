@@ -52,7 +52,6 @@ class LeasedLedger(LedgerReader):
     _places: Places | None = None
     _counts_before: Counts | None = None
     _throttle: LagThrottle | None = None
-    left_ids = IdSet()
 
     def watch(self, places: Places, throttle: LagThrottle) -> None:
         """Set the throttle that each plan waits for, and the collections that are checked at each plan.
