@@ -13,7 +13,7 @@ import numpy as np
 
 from dedup_job.errors import Unreachable
 from dedup_job.ledger.overrides import KEEP, PASS
-from dedup_job.ledger.plan_format import StoredPlan, pack, unpack
+from dedup_job.ledger.plan_format import StoredPlan, pack, unpack, with_number
 from dedup_job.ledger.record_rows import left_row, row_keys
 from dedup_job.mongo.compare_stored_with_sent import possible_originals
 from dedup_job.mongo.connect_and_retry import Disturbed
@@ -170,16 +170,16 @@ def exchange_kept(
     Records may have swapped values of a unique index: each new version is refused while the other's old
     version is there.  A record that is refused even so keeps its earlier copy.
     """
-    due = _new_versions(stored, records, rows)
-    due = {row: due[row] for row in _split_copies(stored, due, target)[0]}
+    versions = _new_versions(stored, records, rows)
+    due = [versions[row] for row in _split_copies(stored, versions, target)[0]]
     for _ in range(EXCHANGES):
         # One record cannot have swapped a value with itself.
         if len(due) < 2:
             return
-        refused = target.exchange([*due.values()], deadline)
+        refused = target.exchange(due, deadline)
         if refused is None:
             return
-        del due[list(due)[refused]]
+        del due[refused]
 
 
 def insert_missing(
@@ -297,7 +297,8 @@ class EarlierPlans:
         Only rows of those plans' runs are deleted, so rows of later runs stay.
         """
         ids = self._by_number(stored, range(len(stored.plan)))
-        runs = sorted({plan["run"] for number in ids for plan in self._find_plans(number, {"run": 1})})
+        plans = self.collection("plans")
+        runs = sorted({plan["run"] for number in ids for plan in plans.find(with_number(number), {"run": 1})})
         self.check_held()
         self._delete_rows(stored, runs)
         self._remove_by_number(ids)
@@ -365,7 +366,7 @@ class EarlierPlans:
 
     def _try_rewrite(self, number: int, change: Callable[[StoredPlan], StoredPlan]) -> None:
         """Rewrite a plan; raise Disturbed if another process has changed it since it was read."""
-        found = self._find_plans(number)
+        found = self.collection("plans").find(with_number(number))
         self.check_held()
         if not all([self._swap_plan(packed, change) for packed in found]):
             raise Disturbed
@@ -378,10 +379,3 @@ class EarlierPlans:
         same = {"_id": packed["_id"], "sha256": packed["sha256"]}
         found = self.collection("plans").replace_one(same, after)
         return found.matched_count == 1
-
-    def _find_plans(
-        self, number: int, projection: Mapping[str, int] | None = None
-    ) -> list[Mapping[str, Any]]:
-        """Return the plans with this number: the accepted one, and leftovers of killed runs."""
-        condition = {"_id": {"$gte": {"number": number}, "$lt": {"number": number + 1}}}
-        return self.collection("plans").find(condition, projection)

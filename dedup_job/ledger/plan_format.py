@@ -78,6 +78,11 @@ class PlanId:
         return {"number": self.number, "fence": self.fence, "version": self.version}
 
 
+def with_number(number: int) -> dict[str, Any]:
+    """Return the query filter for the plans with a number: the accepted one, and leftovers of killed runs."""
+    return {"_id": {"$gte": {"number": number}, "$lt": {"number": number + 1}}}
+
+
 @dataclass(frozen=True, slots=True)
 class Before:
     """The earlier decisions on n records that a plan decides again; row i belongs to record i.

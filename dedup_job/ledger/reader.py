@@ -22,6 +22,7 @@ from dedup_job.ledger.plan_format import (
     read_previous,
     unpack,
     unpack_columns,
+    with_number,
 )
 from dedup_job.ledger.record_rows import Dependant, Selection, id_of_row, row_key, row_keys
 from dedup_job.mongo.connect_and_retry import RetryPolicy, named_errors
@@ -196,8 +197,7 @@ class LedgerReader:
         Raises:
             StateError: If it is missing or damaged.
         """
-        condition = {"_id": {"$gte": {"number": number}, "$lt": {"number": number + 1}}}
-        found = self.collection("plans").find(condition)
+        found = self.collection("plans").find(with_number(number))
         if len(found) == 1:
             return unpack(found[0])
         # A killed run may have left a second plan with the number.
