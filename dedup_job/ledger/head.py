@@ -138,7 +138,8 @@ class UndoProgress:
     @property
     def key(self) -> dict[str, Any]:
         """The stored form."""
-        return {**asdict(self), "counts": counts_key(self.counts), "left": dict(self.left)}
+        about = {"run": self.run, "plans": self.plans, "counts": counts_key(self.counts)}
+        return {**about, "left": dict(self.left), "restored": self.restored}
 
 
 @dataclass(frozen=True, slots=True)
