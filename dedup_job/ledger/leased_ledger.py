@@ -24,11 +24,12 @@ from dedup_job.ledger.reader import DECIDING, LedgerReader
 from dedup_job.ledger.record_rows import RowWriter
 from dedup_job.ledger.run_history import NEVER, RunId, RunRow
 from dedup_job.ledger.settings_fit_ledger import Consent, check_filter, check_fits, check_places, is_made_from
-from dedup_job.mongo.collection_checks import Places, check_same
+from dedup_job.mongo.collection_checks import Places, check_same, uuid_of
 from dedup_job.mongo.connect_and_retry import RetryPolicy
 from dedup_job.mongo.copy_indexes import IndexRefused, build_indexes
 from dedup_job.mongo.ids import IdSet
 from dedup_job.mongo.lag_throttle import LagThrottle
+from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.pasteable_command import command_line
 from dedup_job.records import Counts
 from dedup_job.signals import SHUTDOWN
@@ -132,13 +133,9 @@ class LeasedLedger(LedgerReader):
 
     def _relocated(self, promotion: Promotion, places: Mapping[str, Any]) -> Promotion:
         """Return a finished promotion with the collections that have its names now."""
-        kept = self.collection("head").list_collections({"name": promotion.kept_as})
-        former = [bytes(one["info"]["uuid"]).hex() for one in kept if "uuid" in one["info"]]
-        return replace(
-            promotion,
-            promoted=places["collections"]["source"],
-            former=former[0] if former else promotion.former,
-        )
+        kept = RetryingCollection(self._database[promotion.kept_as], "the ledger", self._retry)
+        former = uuid_of(kept) or promotion.former
+        return replace(promotion, promoted=places["collections"]["source"], former=former)
 
     def check_places(self) -> None:
         """Raise StateError if the source, the target or a ledger collection was replaced since the start."""
