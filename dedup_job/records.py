@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
 from itertools import pairwise
+from operator import add, sub
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -263,23 +264,19 @@ class Counts:
         }
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(
-            self.unique + other.unique,
-            self.exact + other.exact,
-            self.near + other.near,
-            Counter(self.unchecked) + Counter(other.unchecked),
-            Counter(self.refused) + Counter(other.refused),
-            self.partial + other.partial,
-        )
+        return self._combine(add, other)
 
     def __sub__(self, other: Counts) -> Counts:
+        return self._combine(sub, other)
+
+    def _combine(self, operator: Callable[[Any, Any], Any], other: Counts) -> Counts:
         return Counts(
-            self.unique - other.unique,
-            self.exact - other.exact,
-            self.near - other.near,
-            Counter(self.unchecked) - Counter(other.unchecked),
-            Counter(self.refused) - Counter(other.refused),
-            self.partial - other.partial,
+            operator(self.unique, other.unique),
+            operator(self.exact, other.exact),
+            operator(self.near, other.near),
+            operator(Counter(self.unchecked), Counter(other.unchecked)),
+            operator(Counter(self.refused), Counter(other.refused)),
+            operator(self.partial, other.partial),
         )
 
     @classmethod

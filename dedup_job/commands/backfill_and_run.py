@@ -75,7 +75,7 @@ def decide(
         store = LedgerDecisions(ledger, target)
         decider = choose_decider(context, engine, past, target, store, head.next)
 
-        ledger.begin_deciding(expected)
+        ledger.run_row.begin_deciding(ledger.current_head, expected)
 
         def decide_window(window: Window, mode: str) -> Counts:
             def commit(plan: Plan, raws: Sequence[bytes]) -> Plan:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -82,9 +82,9 @@ def list_decisions(context: Context, query: ListingQuery) -> Iterator[list[Liste
             check_not_undone(row)
     # The ledger may apply the limit only if no row is filtered out afterwards.
     is_filtered_here = bool(query.where) or query.numbers_only or is_of_restored
-    selection = replace(query.selection, limit=None if is_filtered_here else query.limit)
     remaining = query.limit
-    for rows in read_portions(reader.select_rows(selection)):
+    selected = reader.select_rows(query.selection, None if is_filtered_here else query.limit)
+    for rows in read_portions(selected):
         if is_of_restored:
             outdated = _no_longer_restored(context, reader, [row.id for row in rows])
             rows = [row for row in rows if row.id not in outdated]

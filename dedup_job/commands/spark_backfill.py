@@ -233,7 +233,7 @@ class _Backfill:
                 recipe.matching, recipe.bits // 64, recipe.group_words, self._partitions, first_order
             )
             verdicts = decided(work, records, shape)
-            ledger.begin_deciding(expected)
+            ledger.run_row.begin_deciding(ledger.current_head, expected)
             counts, left = self._commit_verdicts(ledger, head, verdicts, guards)
             # What an interrupted run has left is not counted again.
             is_complete = not recipe.matching.prefer or (

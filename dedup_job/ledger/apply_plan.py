@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -13,10 +13,11 @@ import numpy as np
 
 from dedup_job.errors import Unreachable
 from dedup_job.ledger.overrides import KEEP, PASS
-from dedup_job.ledger.plan_format import StoredPlan, pack, unpack
+from dedup_job.ledger.plan_format import StoredPlan, pack, unpack, with_number
 from dedup_job.ledger.record_rows import left_row, row_keys
 from dedup_job.mongo.compare_stored_with_sent import possible_originals
 from dedup_job.mongo.connect_and_retry import Disturbed
+from dedup_job.mongo.id_lookup import RecordsById
 from dedup_job.mongo.ids import portions, selector
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.source import Source
@@ -30,13 +31,13 @@ class CurrentRecords:
 
     Attributes:
         raws: Raw record by row; None if it no longer exists.
-        changed: Rows whose record differs from the version that was judged.
+        changed: `digest` of the present version by row, where it differs from the version that was judged.
         taken: Rows whose record no longer exists, while the target has another record with its id.
         landed: Rows whose record a killed run inserted into the target.
     """
 
     raws: Sequence[bytes | None]
-    changed: frozenset[int] = frozenset()
+    changed: Mapping[int, bytes] = field(default_factory=dict)
     taken: frozenset[int] = frozenset()
     landed: frozenset[int] = frozenset()
 
@@ -48,27 +49,31 @@ def records_now(stored: StoredPlan, source: Source, target: Target) -> CurrentRe
     server set when it was inserted.  A copy that the plan replaces or removes is not another record.
     """
     plan, before = stored.plan, stored.before
-    rows = {raw_id: row for row, raw_id in enumerate(plan.ids)}
     raws: list[bytes | None] = [None] * len(plan)
-    taken, changed, landed = set[int](), set[int](), set[int]()
-    for there in target.fetch(plan.ids):
-        for raw_id, raw in there.items():
-            row = rows[raw_id]
-            is_from_before = before and is_as_judged(raw, before.hash_of(row) or b"")
-            if is_as_judged(raw, plan.hash_of(row)):
-                raws[row] = raw
-                if not is_from_before and target.holds_copies:
-                    landed.add(row)
-            elif not is_from_before:
-                taken.add(row)
-    for here in source.fetch([raw_id for raw_id, row in rows.items() if raws[row] is None]):
-        for raw_id, raw in here.items():
-            row = rows[raw_id]
+    taken, changed, landed = set[int](), dict[int, bytes](), set[int]()
+    for row, raw in _fetch_rows(plan, range(len(plan)), target):
+        is_from_before = before and is_as_judged(raw, before.hash_of(row) or b"")
+        if is_as_judged(raw, plan.hash_of(row)):
             raws[row] = raw
-            taken.discard(row)
-            if digest(raw) != plan.hash_of(row):
-                changed.add(row)
-    return CurrentRecords(raws, frozenset(changed), frozenset(taken), frozenset(landed))
+            if not is_from_before and target.holds_copies:
+                landed.add(row)
+        elif not is_from_before:
+            taken.add(row)
+    missing = [row for row, known in enumerate(raws) if known is None]
+    for row, raw in _fetch_rows(plan, missing, source):
+        raws[row] = raw
+        taken.discard(row)
+        if (present := digest(raw)) != plan.hash_of(row):
+            changed[row] = present
+    return CurrentRecords(raws, changed, frozenset(taken), frozenset(landed))
+
+
+def _fetch_rows(plan: Plan, rows: Iterable[int], records: RecordsById) -> Iterator[tuple[int, bytes]]:
+    """Yield each of these rows whose record exists, and the raw record."""
+    row_of = {plan.ids[row]: row for row in rows}
+    for found in records.fetch(list(row_of)):
+        for raw_id, raw in found.items():
+            yield row_of[raw_id], raw
 
 
 def gone_keepers(stored: StoredPlan, earlier: Iterable[StoredPlan], target: Target) -> set[bytes]:
@@ -103,41 +108,17 @@ def not_as_judged(plan: Plan, records: CurrentRecords, rows: Iterable[int]) -> d
     failed = {
         row: CONFLICT if row in records.taken else VANISHED for row in rows if records.raws[row] is None
     }
-    for row in records.changed.intersection(rows):
-        raw = records.raws[row]
-        if raw is not None and digest(raw) != plan.hash_of(row):
+    for row in records.changed.keys() & rows:
+        if records.changed[row] != plan.hash_of(row):
             failed[row] = Verdict(Action.UNCHECKED, "changed")
     return failed
-
-
-def insert_kept(
-    records: CurrentRecords,
-    rows: Sequence[int],
-    target: Target,
-    absent: Collection[bytes],
-    check_held: Callable[[], object],
-) -> dict[int, Verdict]:
-    """Insert the records of these rows; return the new verdicts of rows that the target refuses.
-
-    Args:
-        records: The records of the plan.
-        rows: Rows to insert.
-        target: The target.
-        absent: Ids known to be absent from the target; see `Target.insert`.
-        check_held: As for `Target.insert`.
-    """
-    raws = [raw for row in rows if (raw := records.raws[row]) is not None]
-    refused = target.insert(raws, absent, check_held)
-    return {rows[place]: Verdict(Action.REFUSED, reason) for place, reason in refused.items()}
 
 
 def as_arriving(plan: Plan, records: CurrentRecords, rows: Iterable[int]) -> Plan:
     """Return the plan with the hashes of the present versions in these rows, which will be inserted."""
     hashes = plan.hashes.copy()
-    for row in records.changed.intersection(rows):
-        raw = records.raws[row]
-        if raw is not None:
-            hashes[row] = np.frombuffer(digest(raw), np.uint64)
+    for row in records.changed.keys() & rows:
+        hashes[row] = np.frombuffer(records.changed[row], np.uint64)
     return replace(plan, hashes=hashes)
 
 
@@ -189,16 +170,16 @@ def exchange_kept(
     Records may have swapped values of a unique index: each new version is refused while the other's old
     version is there.  A record that is refused even so keeps its earlier copy.
     """
-    due = _new_versions(stored, records, rows)
-    due = {row: due[row] for row in _split_copies(stored, due, target)[0]}
+    versions = _new_versions(stored, records, rows)
+    due = [versions[row] for row in _split_copies(stored, versions, target)[0]]
     for _ in range(EXCHANGES):
         # One record cannot have swapped a value with itself.
         if len(due) < 2:
             return
-        refused = target.exchange([*due.values()], deadline)
+        refused = target.exchange(due, deadline)
         if refused is None:
             return
-        del due[list(due)[refused]]
+        del due[refused]
 
 
 def insert_missing(
@@ -254,15 +235,11 @@ def left_rows(stored: StoredPlan) -> list[bytes]:
 
 def rows_in_target(stored: StoredPlan, target: Target) -> list[int]:
     """Return the rows whose new version is in the target, and the rows that need no copy there."""
-    inserted = _rows_inserted_before(stored, stored.plan.rows(*COPYING_ACTIONS))
-    wanted = {stored.plan.ids[row]: row for row in inserted}
-    there = {
-        wanted[raw_id]
-        for found in target.fetch(list(wanted))
-        for raw_id, raw in found.items()
-        if is_as_judged(raw, stored.plan.hash_of(wanted[raw_id]))
-    }
-    return [row for row, raw_id in enumerate(stored.plan.ids) if raw_id not in wanted or row in there]
+    plan = stored.plan
+    inserted = _rows_inserted_before(stored, plan.rows(*COPYING_ACTIONS))
+    found = _fetch_rows(plan, inserted, target)
+    lacking = set(inserted) - {row for row, raw in found if is_as_judged(raw, plan.hash_of(row))}
+    return [row for row in range(len(plan)) if row not in lacking]
 
 
 def _rows_inserted_before(stored: StoredPlan, rows: Sequence[int]) -> list[int]:
@@ -289,16 +266,13 @@ def _split_copies(stored: StoredPlan, rows: Iterable[int], target: Target) -> tu
     and target alike.
     """
     assert stored.before is not None
-    wanted = {stored.plan.ids[row]: row for row in rows}
     own, others = list[int](), list[int]()
-    for found in target.fetch(list(wanted)):
-        for raw_id, raw in found.items():
-            row = wanted[raw_id]
-            versions = [stored.before.hash_of(row) or b""]
-            if stored.plan.verdicts[row].action is Action.DUPLICATE:
-                versions.append(stored.plan.hash_of(row))
-            is_own = any(is_as_judged(raw, version) for version in versions)
-            (own if is_own else others).append(row)
+    for row, raw in _fetch_rows(stored.plan, rows, target):
+        versions = [stored.before.hash_of(row) or b""]
+        if stored.plan.verdicts[row].action is Action.DUPLICATE:
+            versions.append(stored.plan.hash_of(row))
+        is_own = any(is_as_judged(raw, version) for version in versions)
+        (own if is_own else others).append(row)
     return sorted(own), sorted(others)
 
 
@@ -323,7 +297,8 @@ class EarlierPlans:
         Only rows of those plans' runs are deleted, so rows of later runs stay.
         """
         ids = self._by_number(stored, range(len(stored.plan)))
-        runs = self._runs(ids)
+        plans = self.collection("plans")
+        runs = sorted({plan["run"] for number in ids for plan in plans.find(with_number(number), {"run": 1})})
         self.check_held()
         self._delete_rows(stored, runs)
         self._remove_by_number(ids)
@@ -357,11 +332,9 @@ class EarlierPlans:
 
         A hash that a later renewal has changed is left alone.
         """
-        assert stored.before is not None
-        columns = stored.before.hashes, stored.plan.hashes
-        hashes = {
-            stored.plan.ids[row]: (columns[0][row].tobytes(), columns[1][row].tobytes()) for row in rows
-        }
+        plan, before = stored.plan, stored.before
+        assert before is not None
+        hashes = {plan.ids[row]: (before.hash_of(row), plan.hash_of(row)) for row in rows}
         for number in self._by_number(stored, rows):
             self._rewrite(number, lambda old: old.with_hashes(hashes))
 
@@ -387,17 +360,13 @@ class EarlierPlans:
             passed = {"$set": {"action": PASS}}
             self.collection("overrides").update_many(words, passed)
 
-    def _runs(self, numbers: Mapping[int, Any]) -> list[str]:
-        names = {plan["run"] for number in numbers for plan in self._find_plans(number, {"run": 1})}
-        return sorted(names)
-
     def _rewrite(self, number: int, change: Callable[[StoredPlan], StoredPlan]) -> None:
         """Rewrite a plan; retry after a pause if another process changes it at the same time."""
         self.collection("plans").attempt(lambda: self._try_rewrite(number, change))
 
     def _try_rewrite(self, number: int, change: Callable[[StoredPlan], StoredPlan]) -> None:
         """Rewrite a plan; raise Disturbed if another process has changed it since it was read."""
-        found = self._find_plans(number)
+        found = self.collection("plans").find(with_number(number))
         self.check_held()
         if not all([self._swap_plan(packed, change) for packed in found]):
             raise Disturbed
@@ -410,10 +379,3 @@ class EarlierPlans:
         same = {"_id": packed["_id"], "sha256": packed["sha256"]}
         found = self.collection("plans").replace_one(same, after)
         return found.matched_count == 1
-
-    def _find_plans(
-        self, number: int, projection: Mapping[str, int] | None = None
-    ) -> list[Mapping[str, Any]]:
-        """Return the plans with this number: the accepted one, and leftovers of killed runs."""
-        condition = {"_id": {"$gte": {"number": number}, "$lt": {"number": number + 1}}}
-        return self.collection("plans").find(condition, projection)

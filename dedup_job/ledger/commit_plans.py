@@ -12,17 +12,14 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any
 
 from dedup_job.errors import StateError
 from dedup_job.ledger.apply_plan import (
     CurrentRecords,
-    EarlierPlans,
     as_arriving,
     exchange_kept,
     gone_keepers,
-    insert_kept,
     insert_missing,
     left_rows,
     not_as_judged,
@@ -221,7 +218,7 @@ class Ledger(LeasedLedger):
         """Make the target agree with the accepted plan; return the plan as applied."""
         stored = self._write_kept(stored, records, target)
         if stored.before is not None:
-            while failed := remove_rest(stored, target, partial(self.deadline, stored.id)):
+            while failed := remove_rest(stored, target, self.deadline):
                 stored = self._amend(stored, stored.plan.without(failed))
         log.debug("plan applied", extra={"fields": {"plan": stored.id.number}})
         return stored
@@ -255,7 +252,7 @@ class Ledger(LeasedLedger):
                 absent = target.absent([stored.plan.ids[row] for row in behind])
             if time.monotonic() - checked > CHECK_SECONDS:
                 # This raises if another run has taken the lease: that run may decide otherwise.
-                self.deadline(stored.id)
+                self.deadline()
                 checked = time.monotonic()
             failed, left = self._write(stored, records, rows, target, absent or ())
         verdicts = promotions.verdicts
@@ -278,15 +275,24 @@ class Ledger(LeasedLedger):
     ) -> tuple[dict[int, Verdict], list[int]]:
         """Insert, or replace, the records of these kept rows in the target.
 
+        Args:
+            stored: The plan.
+            records: The records of the plan.
+            rows: Rows to insert.
+            target: The target.
+            absent: Ids known to be absent from the target; see `Target.insert`.
+
         Returns:
             The rows that failed, with their new verdicts, and the rows that are still to be written.
         """
         failed: dict[int, Verdict] = {}
         if stored.before is not None:
-            failed = replace_kept(stored, records, rows, target, partial(self.deadline, stored.id))
+            failed = replace_kept(stored, records, rows, target, self.deadline)
         if failed := failed or not_as_judged(stored.plan, records, rows):
             return failed, [row for row in rows if failed.get(row, UNIQUE).action in COPYING_ACTIONS]
-        return insert_kept(records, rows, target, absent, self.check_held), []
+        raws = [raw for row in rows if (raw := records.raws[row]) is not None]
+        refused = target.insert(raws, absent, self.check_held)
+        return {rows[place]: Verdict(Action.REFUSED, reason) for place, reason in refused.items()}, []
 
     def _apply_renewal(self, stored: StoredPlan, records: CurrentRecords, target: Target) -> list[bytes]:
         """Apply an accepted renewal, and write its hashes into the earlier plans of its records.
@@ -297,21 +303,16 @@ class Ledger(LeasedLedger):
             Ids of the records that stay unchanged in the target.
         """
         rows = stored.plan.rows(*COPYING_ACTIONS)
-        deadline = partial(self.deadline, stored.id)
-        refused = replace_kept(stored, records, rows, target, deadline)
-        exchange_kept(stored, records, list(refused), target, deadline)
+        refused = replace_kept(stored, records, rows, target, self.deadline)
+        exchange_kept(stored, records, list(refused), target, self.deadline)
         insert_missing(stored, records, target, self.check_held)
         rows = rows_in_target(stored, target)
         self.check_places()
-        self._earlier.renew(stored, rows)
+        self.earlier_plans.renew(stored, rows)
         self.swap({"pending": stored.id.key}, {"pending": None})
         self.collection("plans").delete_one({"_id": stored.id.key})
         there = set(rows)
         return [raw_id for row, raw_id in enumerate(stored.plan.ids) if row not in there]
-
-    @property
-    def _earlier(self) -> EarlierPlans:
-        return EarlierPlans(self.collection, self.check_held)
 
     def _close_plan(self, stored: StoredPlan) -> None:
         """Write the rows on an applied plan's records, and make it the last plan."""
@@ -322,7 +323,7 @@ class Ledger(LeasedLedger):
                 # The earlier plans are rewritten in the end, each once; see `settle_keepers`.
                 self.rows.delete_earlier(stored)
             else:
-                self._earlier.remove_records(stored)
+                self.earlier_plans.remove_records(stored)
         # If the target was replaced, the records of this plan may be nowhere.
         self.check_places()
         self._advance(stored)
@@ -332,7 +333,9 @@ class Ledger(LeasedLedger):
         self.settle()
         if self.current_head.unsettled is not None:
             plans = self.plans(self.current_head, self.current_head.unsettled)
-            self._earlier.remove_redecided(stored for stored in plans if stored.mode in (REPLACE, REDECIDE))
+            self.earlier_plans.remove_redecided(
+                stored for stored in plans if stored.mode in (REPLACE, REDECIDE)
+            )
             self.check_places()
             settled = {"pending": None, "unsettled": self.current_head.unsettled}
             self.swap(settled, {"unsettled": None})

@@ -66,15 +66,11 @@ class Holder:
             value["host"], value["boot"], value["pid"], value.get("namespace", ""), value.get("start", 0)
         )
 
-    @property
-    def key(self) -> dict[str, Any]:
-        """The stored form."""
-        return asdict(self)
-
     def is_near(self) -> bool:
         """Return whether this process can check the other one: same boot and same namespace."""
         me = Holder.me()
-        return self == me or ("" not in (me.boot, me.namespace) and self._place == me._place)
+        place = (me.boot, me.namespace)
+        return self == me or ("" not in place and (self.boot, self.namespace) == place)
 
     def is_gone(self) -> bool:
         """Return whether it is certain that the process has ended."""
@@ -93,10 +89,6 @@ class Holder:
         state, start = _stat(self.pid)
         return state in ENDED if start == self.start else bool(start)
 
-    @property
-    def _place(self) -> tuple[str, str]:
-        return self.boot, self.namespace
-
 
 def _text(path: Path) -> str:
     try:
@@ -111,11 +103,8 @@ def _stat(pid: int) -> tuple[str, int]:
     return (fields[0], int(fields[19])) if len(fields) > 19 else ("?", 0)
 
 
-def until() -> dict[str, Any]:
-    """Return the expression for the end of a lease that is taken now, by the server's clock."""
-    return {"$add": ["$$NOW", SECONDS * 1000]}
-
-
+# The end of a lease that is taken now, by the server's clock.
+UNTIL = {"$add": ["$$NOW", SECONDS * 1000]}
 # A head without a lease counts as expired.
 EXPIRED = {"$expr": {"$lt": [{"$ifNull": ["$lease.until", None]}, "$$NOW"]}}
 
@@ -149,9 +138,8 @@ class UndoProgress:
     @property
     def key(self) -> dict[str, Any]:
         """The stored form."""
-        counts, left = counts_key(self.counts), dict(self.left)
-        about = {"run": self.run, "plans": self.plans, "counts": counts}
-        return {**about, "left": left, "restored": self.restored}
+        about = {"run": self.run, "plans": self.plans, "counts": counts_key(self.counts)}
+        return {**about, "left": dict(self.left), "restored": self.restored}
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,14 +318,7 @@ class Origin:
     @property
     def key(self) -> dict[str, Any]:
         """The first fields of a new head."""
-        return {
-            "source": self.source,
-            "recipe": dict(self.recipe),
-            "digest": self.digest,
-            "filter": self.filter,
-            "places": self.places,
-            "has_copies": self.has_copies,
-        }
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "promotes"}
 
 
 class HeadDocument:
@@ -380,7 +361,7 @@ class HeadDocument:
         """
         free = head.lease is None or Holder.read(head.lease).is_gone()
         condition = {**KEY, "fence": head.fence} | ({} if free else EXPIRED)
-        lease = {**holder.key, "until": until()}
+        lease = {**asdict(holder), "until": UNTIL}
         update = [{"$set": {"fence": {"$add": ["$fence", 1]}, "lease": lease}}]
         stored = self._update(condition, update)
         if stored is None:
@@ -395,7 +376,7 @@ class HeadDocument:
     def renew_lease(self, head: Head) -> bool:
         """Extend the lease once, without retries; return whether this run still holds it."""
         held = {**KEY, "fence": head.fence, "lease": {"$ne": None}}
-        update = [{"$set": {"lease.until": until()}}]
+        update = [{"$set": {"lease.until": UNTIL}}]
         return self._collection.unretried.update_one(held, update).matched_count == 1
 
     def check_held(self, head: Head) -> None:
@@ -424,7 +405,7 @@ class HeadDocument:
         if "lease" not in after:
             # A lease that was given back must not come back.
             condition |= {"lease": {"$ne": None}}
-            update.append({"$set": {"lease.until": until()}})
+            update.append({"$set": {"lease.until": UNTIL}})
         stored = self._update(condition, update)
         if stored is None:
             # The swap may have succeeded with its answer lost: then the head has the new values.

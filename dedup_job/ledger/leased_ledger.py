@@ -16,6 +16,7 @@ import pymongo
 from pymongo.errors import PyMongoError
 
 from dedup_job.errors import DedupError, NotPermitted, StateError, exit_code_of
+from dedup_job.ledger.apply_plan import EarlierPlans
 from dedup_job.ledger.head import SECONDS, Head, HeadDocument, Holder, Origin
 from dedup_job.ledger.plan_format import PlanId, StoredPlan
 from dedup_job.ledger.promotion_state import Promotion
@@ -23,11 +24,12 @@ from dedup_job.ledger.reader import DECIDING, LedgerReader
 from dedup_job.ledger.record_rows import RowWriter
 from dedup_job.ledger.run_history import NEVER, RunId, RunRow
 from dedup_job.ledger.settings_fit_ledger import Consent, check_filter, check_fits, check_places, is_made_from
-from dedup_job.mongo.collection_checks import Places, check_same
+from dedup_job.mongo.collection_checks import Places, check_same, uuid_of
 from dedup_job.mongo.connect_and_retry import RetryPolicy
 from dedup_job.mongo.copy_indexes import IndexRefused, build_indexes
 from dedup_job.mongo.ids import IdSet
 from dedup_job.mongo.lag_throttle import LagThrottle
+from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.pasteable_command import command_line
 from dedup_job.records import Counts
 from dedup_job.signals import SHUTDOWN
@@ -51,7 +53,6 @@ class LeasedLedger(LedgerReader):
     _places: Places | None = None
     _counts_before: Counts | None = None
     _throttle: LagThrottle | None = None
-    left_ids = IdSet()
 
     def watch(self, places: Places, throttle: LagThrottle) -> None:
         """Set the throttle that each plan waits for, and the collections that are checked at each plan.
@@ -88,7 +89,9 @@ class LeasedLedger(LedgerReader):
 
     def _open(self, run: RunId, origin: Origin, consent: Consent) -> None:
         """Create the ledger if there is none, check that it fits, and take the lease; see `hold`."""
-        self.run_id = run
+        self.run_id, self.run_row = run, RunRow(run, self.collection)
+        self.rows = RowWriter(self.collection, self.check_held, self.deadline)
+        self.earlier_plans = EarlierPlans(self.collection, self.check_held)
         self._document = HeadDocument(self.collection("head"))
         self._document.create(origin)
         head = self._document.read()
@@ -130,13 +133,9 @@ class LeasedLedger(LedgerReader):
 
     def _relocated(self, promotion: Promotion, places: Mapping[str, Any]) -> Promotion:
         """Return a finished promotion with the collections that have its names now."""
-        kept = self.collection("head").list_collections({"name": promotion.kept_as})
-        former = [bytes(one["info"]["uuid"]).hex() for one in kept if "uuid" in one["info"]]
-        return replace(
-            promotion,
-            promoted=places["collections"]["source"],
-            former=former[0] if former else promotion.former,
-        )
+        kept = RetryingCollection(self._database[promotion.kept_as], "the ledger", self._retry)
+        former = uuid_of(kept) or promotion.former
+        return replace(promotion, promoted=places["collections"]["source"], former=former)
 
     def check_places(self) -> None:
         """Raise StateError if the source, the target or a ledger collection was replaced since the start."""
@@ -147,10 +146,6 @@ class LeasedLedger(LedgerReader):
         """Return when no secondary lags more than the settings allow."""
         if self._throttle is not None:
             self._throttle.wait()
-
-    def begin_deciding(self, expected: int | None = None) -> None:
-        """Store that the run begins to decide, and about how many records; for `status`."""
-        self.run_row.begin_deciding(self.current_head.counts.read, expected)
 
     def settle(self) -> None:
         """Wait until the last plan is applied; raise its error if that failed."""
@@ -234,19 +229,16 @@ class LeasedLedger(LedgerReader):
                 if not self._document.renew_lease(self.current_head):
                     return
 
-    def deadline(self, pending: PlanId | None = None) -> datetime:
+    def deadline(self) -> datetime:
         """Renew the lease, and return the server time until which it surely covers removals.
 
         Before that, wait for secondaries that lag.
-
-        Args:
-            pending: The plan that must be pending.
 
         Raises:
             LeaseHeld: If another run has taken the lease.
         """
         self.wait_for_secondaries()
-        self._renew(pending)
+        self._renew()
         assert self.current_head.lease is not None
         until: datetime = self.current_head.lease["until"]
         return until - timedelta(seconds=MARGIN)
@@ -263,19 +255,10 @@ class LeasedLedger(LedgerReader):
         self.wait_for_secondaries()
         before = clock() + timedelta(seconds=SECONDS - MARGIN)
         # Taken before the lease is renewed, so that the lease lasts longer.
-        self._renew(self.current_head.pending)
+        self._renew()
         return before
 
-    def _renew(self, pending: PlanId | None) -> None:
+    def _renew(self) -> None:
+        pending = self.current_head.pending
         same = {"pending": pending.key if pending else None}
         self.swap(same, same)
-
-    @property
-    def run_row(self) -> RunRow:
-        """Writes the row of this run."""
-        return RunRow(self.run_id, self.collection)
-
-    @property
-    def rows(self) -> RowWriter:
-        """Writes rows on single records."""
-        return RowWriter(self.collection, self.check_held, lambda: self.deadline(self.current_head.pending))

@@ -78,6 +78,11 @@ class PlanId:
         return {"number": self.number, "fence": self.fence, "version": self.version}
 
 
+def with_number(number: int) -> dict[str, Any]:
+    """Return the query filter for the plans with a number: the accepted one, and leftovers of killed runs."""
+    return {"_id": {"$gte": {"number": number}, "$lt": {"number": number + 1}}}
+
+
 @dataclass(frozen=True, slots=True)
 class Before:
     """The earlier decisions on n records that a plan decides again; row i belongs to record i.
@@ -147,7 +152,7 @@ class StoredPlan:
             return self
         return replace(self, plan=self.plan.take(rows), before=None, until=self.last_id)
 
-    def with_hashes(self, hashes: Mapping[bytes, tuple[bytes, bytes]]) -> StoredPlan:
+    def with_hashes(self, hashes: Mapping[bytes, tuple[bytes | None, bytes]]) -> StoredPlan:
         """Return a copy of the plan with new digests of raw records.
 
         Args:
@@ -155,7 +160,7 @@ class StoredPlan:
         """
         column = self.plan.hashes.copy()
         for row, raw_id in enumerate(self.plan.ids):
-            old, new = hashes.get(raw_id, (b"", b""))
+            old, new = hashes.get(raw_id, (None, b""))
             if column[row].tobytes() == old:
                 column[row] = np.frombuffer(new, np.uint64)
         return replace(self, plan=replace(self.plan, hashes=column))
@@ -249,7 +254,7 @@ def unpack(packed: Mapping[str, Any]) -> StoredPlan:
     )
     run, mode, at = packed["run"], packed["mode"], packed["at"]
     before = Before.read(packed["before"]) if "before" in packed else None
-    plan_id, previous = PlanId.read(packed["_id"]), _previous(packed)
+    plan_id, previous = PlanId.read(packed["_id"]), read_previous(packed)
     return StoredPlan(plan_id, previous, run, mode, at, plan, before, packed.get("until"))
 
 
@@ -265,7 +270,7 @@ def unpack_columns(packed: Mapping[str, Any]) -> PlanColumns:
     ids = _raw_ids(columns["ids"], len(is_kept))
     digests = arrays["digests"]
     texts = PlanTexts(ids, is_kept=is_kept, **arrays).take(np.flatnonzero(digests[:, 0] | digests[:, 1]))
-    return PlanColumns(PlanId.read(packed["_id"]), _previous(packed), packed["mode"], ids, texts)
+    return PlanColumns(PlanId.read(packed["_id"]), read_previous(packed), packed["mode"], ids, texts)
 
 
 def _read_columns(packed: Mapping[str, Any]) -> dict[str, bytes]:
@@ -285,7 +290,8 @@ def _read_columns(packed: Mapping[str, Any]) -> dict[str, bytes]:
     return columns
 
 
-def _previous(packed: Mapping[str, Any]) -> PlanId | None:
+def read_previous(packed: Mapping[str, Any]) -> PlanId | None:
+    """Return the id of the plan before a plan; None for the first plan."""
     return PlanId.read(packed["previous"]) if packed["previous"] else None
 
 

@@ -15,7 +15,15 @@ from dedup_job.errors import DedupError, LeaseHeld, StateError
 from dedup_job.ledger.head import Head, HeadDocument
 from dedup_job.ledger.name_damaged_documents import name_damage
 from dedup_job.ledger.overrides import KEEP, Override
-from dedup_job.ledger.plan_format import PlanColumns, PlanId, StoredPlan, unpack, unpack_columns
+from dedup_job.ledger.plan_format import (
+    PlanColumns,
+    PlanId,
+    StoredPlan,
+    read_previous,
+    unpack,
+    unpack_columns,
+    with_number,
+)
 from dedup_job.ledger.record_rows import Dependant, Selection, id_of_row, row_key, row_keys
 from dedup_job.mongo.connect_and_retry import RetryPolicy, named_errors
 from dedup_job.mongo.id_lookup import RecordsById
@@ -48,8 +56,7 @@ class Link:
     @name_damage("a plan")
     def read(cls, plan_id: PlanId, stored: Mapping[str, Any]) -> Self:
         """Read the link of a plan from a part of its document."""
-        previous = PlanId.read(stored["previous"]) if stored["previous"] else None
-        return cls(plan_id, previous, stored["run"], stored["mode"])
+        return cls(plan_id, read_previous(stored), stored["run"], stored["mode"])
 
 
 @name_damage("a row of `runs`")
@@ -150,15 +157,12 @@ class LedgerReader:
         """Return the right plan of each group, in order, given the id of the last one."""
         chosen: list[P] = []
         for candidates in reversed(groups):
-            chosen.append(self._choose_plan(candidates, last, head))
-            last = chosen[-1].previous
+            right = next((stored for stored in candidates if stored.id == last), None)
+            if right is None:
+                raise self._missing_plan_error(candidates[0].id.number, head)
+            chosen.append(right)
+            last = right.previous
         return chosen[::-1]
-
-    def _choose_plan(self, candidates: Sequence[P], wanted: PlanId | None, head: Head) -> P:
-        for stored in candidates:
-            if stored.id == wanted:
-                return stored
-        raise self._missing_plan_error(candidates[0].id.number, head)
 
     def _missing_plan_error(self, number: int, head: Head | None) -> DedupError:
         """Return the error for a missing plan; an undo may have deleted it since `head` was read."""
@@ -193,8 +197,7 @@ class LedgerReader:
         Raises:
             StateError: If it is missing or damaged.
         """
-        condition = {"_id": {"$gte": {"number": number}, "$lt": {"number": number + 1}}}
-        found = self.collection("plans").find(condition)
+        found = self.collection("plans").find(with_number(number))
         if len(found) == 1:
             return unpack(found[0])
         # A killed run may have left a second plan with the number.
@@ -299,20 +302,25 @@ class LedgerReader:
         rows = self._rows(name, keys)
         return next((rows[key] for key in keys if key in rows), None)
 
-    def select_rows(self, selection: Selection) -> Iterator[list[bytes]]:
-        """Yield the selected raw rows, in lists; the server sorts them, on its disk if necessary."""
+    def select_rows(self, selection: Selection, limit: int | None = None) -> Iterator[list[bytes]]:
+        """Yield the selected raw rows, in lists; the server sorts them, on its disk if necessary.
+
+        Args:
+            selection: The rows, and their order.
+            limit: Maximum number of rows; None for all.  It is ignored if they are in ascending order of ids.
+        """
         rows = self.collection(selection.collection)
         if selection.is_by_id:
             yield from Pages(rows, condition=selection.condition).records_after(None)
             return
         # A cursor without retries: a retry would yield rows twice.
         found = rows.raw_bson().unretried.find(selection.condition).sort(selection.sort)
-        with named_errors(rows.what), found.allow_disk_use(True).limit(selection.limit or 0) as cursor:
+        with named_errors(rows.what), found.allow_disk_use(True).limit(limit or 0) as cursor:
             while some := [bytes(row.raw) for row in islice(cursor, ROWS_AT_ONCE)]:
                 yield some
 
     def count(self, selection: Selection) -> int:
-        """Return the number of selected rows, without the selection's limit."""
+        """Return the number of selected rows."""
         return self.collection(selection.collection).count_documents(selection.condition)
 
     def _rows(self, name: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:

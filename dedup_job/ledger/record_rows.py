@@ -305,7 +305,6 @@ class Selection:
         is_replaced: Whether to select only records that were kept before, until a better record came.
         order: "id", "similarity", "distance", "at" or "keeper"; rows with equal values are sorted by id.
         is_reversed: Whether the order is descending.
-        limit: Maximum number of rows; ignored if the rows are in ascending order of ids.
     """
 
     verdict: str = DUPLICATE
@@ -317,7 +316,6 @@ class Selection:
     is_replaced: bool = False
     order: str = "id"
     is_reversed: bool = False
-    limit: int | None = None
 
     @property
     def collection(self) -> str:
@@ -332,15 +330,15 @@ class Selection:
     @property
     def condition(self) -> Mapping[str, Any]:
         """The query filter for the server."""
-        wanted: dict[str, Any] = {"reason": self.reason, "run": self.run}
-        if self.is_replaced:
-            wanted["replaced"] = True
-        if self.collection == "exceptions":
-            wanted["action"] = self.verdict
-        if self.keeper is not None:
-            wanted["keeper"] = RawBSONDocument(document(as_field(self.keeper, "$eq")))
-        limits = {"$gte": self.least, "$lte": self.most}
-        wanted["similarity"] = {name: limit for name, limit in limits.items() if limit is not None} or None
+        keeper, limits = self.keeper, {"$gte": self.least, "$lte": self.most}
+        wanted = {
+            "reason": self.reason,
+            "run": self.run,
+            "replaced": self.is_replaced or None,
+            "action": self.verdict if self.collection == "exceptions" else None,
+            "keeper": None if keeper is None else RawBSONDocument(document(as_field(keeper, "$eq"))),
+            "similarity": {name: limit for name, limit in limits.items() if limit is not None} or None,
+        }
         return {f"{self._prefix}{name}": value for name, value in wanted.items() if value is not None}
 
     @property

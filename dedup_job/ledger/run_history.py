@@ -64,15 +64,15 @@ class RunRow:
         row |= {"recipe": head.digest, **{name: getattr(head, name) for name in BEFORE}}
         self.collection("runs").replace_one({"_id": self.run.name}, row, upsert=True)
 
-    def begin_deciding(self, decided: int, expected: int | None) -> None:
+    def begin_deciding(self, head: Head, expected: int | None) -> None:
         """Write that the run begins to decide records; `status` derives its progress from this and the head.
 
         Args:
-            decided: Number of records that the ledger has decided before.
+            head: The present head.
             expected: About how many records the run will decide; None if unknown.
         """
         # The server's clock: `status` measures the rate by it.
-        started = {"at": "$$NOW", "decided": decided, "expected": expected}
+        started = {"at": "$$NOW", "decided": head.counts.read, "expected": expected}
         self.collection("runs").update_one({"_id": self.run.name}, [{"$set": {"deciding": started}}])
 
     def end(self, outcome: Mapping[str, Any]) -> None:

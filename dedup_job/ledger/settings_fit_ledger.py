@@ -114,7 +114,7 @@ def check_promotion(head: Head, origin: Origin) -> None:
         StateError: If a promotion has not finished.
     """
     promotion = head.promotion
-    if promotion is None:
+    if promotion is None or origin.promotes:
         return
     if not promotion.is_done:
         raise unfinished_promotion(head, promotion)
@@ -136,17 +136,14 @@ def check_fits(head: Head, origin: Origin) -> None:
     """
     if head.is_empty:
         return
-    if not origin.promotes:
-        check_promotion(head, origin)
+    check_promotion(head, origin)
     if head.source != origin.source:
         raise ConfigError(
             f"the target was filled from {head.source}, not from {origin.source}; choose another target "
             "(--moved accepts another collection of the same name, no other name)"
         )
     if head.has_copies != origin.has_copies:
-        was, now = (
-            "with" if has_copies else "without" for has_copies in (head.has_copies, origin.has_copies)
-        )
+        was, now = ("with", "without") if head.has_copies else ("without", "with")
         raise ConfigError(
             f"[target] copy: the ledger was made {was} copies, and the settings are for a run {now} copies; "
             "set copy back, or name another collection in [target]"

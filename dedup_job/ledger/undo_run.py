@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dedup_job.errors import StateError, UsageError
-from dedup_job.ledger.apply_plan import ALTERED, Deadline, is_as_judged, remove_until_gone
+from dedup_job.ledger.apply_plan import ALTERED, is_as_judged, remove_until_gone
 from dedup_job.ledger.commit_plans import Ledger
 from dedup_job.ledger.head import Head, UndoProgress
 from dedup_job.ledger.move_to_archive_and_back import ArchiveMoves
@@ -24,7 +24,6 @@ from dedup_job.mongo.compare_stored_with_sent import is_unchanged
 from dedup_job.mongo.ids import IdSet, id_of, selector
 from dedup_job.mongo.mark_field import CHANGED, Marks
 from dedup_job.mongo.pages import BatchSize, Pages
-from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
 from dedup_job.pasteable_command import command_line
@@ -45,12 +44,8 @@ from dedup_job.records import (
 PAGE = BatchSize(5_000, 8 << 20)
 
 
-class UndoBackup:
+class UndoBackup(Target):
     """Backup of the records that an undo is about to remove; empty except during an undo."""
-
-    def __init__(self, collection: RetryingCollection) -> None:
-        self._collection = collection
-        self._records = Target(collection)
 
     @property
     def name(self) -> str:
@@ -60,7 +55,7 @@ class UndoBackup:
     def prepare(self, before: datetime) -> None:
         """Create the collection, so that a missing privilege is noticed; `before` as in `Target.remove`."""
         self._collection.attempt(lambda: create_collection(self._collection.unretried))
-        self._records.remove([], before)
+        self.remove([], before)
 
     def put(self, raws: Sequence[bytes], check_held: Callable[[], object]) -> None:
         """Store raw records; raise StateError if it holds other records with their ids.
@@ -68,7 +63,7 @@ class UndoBackup:
         What a run without the lease stores here would return to the target if it is deleted from the source,
         so `check_held` is called as by `Target.insert`.
         """
-        if self._records.insert(raws, check_held=check_held):
+        if self.insert(raws, check_held=check_held):
             raise StateError(
                 f"{self.name} holds other records with these ids; check them, move them to another "
                 "collection, and run undo again"
@@ -77,10 +72,6 @@ class UndoBackup:
     def pages(self) -> Iterator[list[bytes]]:
         """Yield the raw records, some megabytes at a time."""
         return Pages(self._collection, lambda: PAGE).records_after(None)
-
-    def remove(self, ids: Collection[bytes], deadline: Deadline) -> None:
-        """Remove records; see `remove_until_gone`."""
-        remove_until_gone(self._records, ids, deadline)
 
 
 def reasons_to_stay(
@@ -214,9 +205,9 @@ class UndoRun:
         Returns:
             Records that stay in the target, and why; the number of dropped records that a person restored.
         """
-        ledger, ids, run = self.ledger, stored.plan.ids, stored.run
+        ledger, plan, ids, run = self.ledger, stored.plan, stored.plan.ids, stored.run
         if ledger.current_head.mark is not None:
-            dropped = (ids[row] for row in stored.plan.rows(Action.DUPLICATE))
+            dropped = (ids[row] for row in plan.rows(Action.DUPLICATE))
             self.marks.clear(dropped, ledger.deadline_by)
         self._delete_rows(stored)
         if stored.mode in OUTSIDE_SOURCE:
@@ -225,7 +216,8 @@ class UndoRun:
         hashes, left = dict[bytes, bytes](), dict[bytes, str]()
         if self.target.holds_copies:
             restored = {raw_id: override.hash for raw_id, override in overrides.items()}
-            hashes = restored | _inserted_hashes(stored.plan)
+            inserted = {ids[row]: plan.hash_of(row) for row in plan.rows(*COPYING_ACTIONS)}
+            hashes = restored | inserted
             left = self._remove({raw_id: hashes[raw_id] for raw_id in adopted.missing(list(hashes))})
         # If the target was replaced, the records that stay belong to another collection.
         ledger.check_places()
@@ -235,7 +227,7 @@ class UndoRun:
         ledger.rows.put("left", rows)
         if overrides:
             ledger.rows.update("overrides", selector(row_keys(overrides)), {"$set": {"action": PASS}})
-        return left, count_restored(stored.plan, overrides)
+        return left, count_restored(plan, overrides)
 
     def _delete_rows(self, stored: StoredPlan) -> None:
         """Delete the rows on a plan's records."""
@@ -299,7 +291,7 @@ class UndoRun:
                     f"refuses to take them back ({refused[min(refused)]}); {self._backup.name} holds them; "
                     "correct the cause, and run the same undo again"
                 )
-            self._backup.remove(held, self.ledger.deadline)
+            remove_until_gone(self._backup, held, self.ledger.deadline)
             left |= stay
         return left
 
@@ -371,9 +363,3 @@ def check_not_promoted(head: Head, link: Link) -> None:
 def count_restored(plan: Plan, overrides: Collection[bytes]) -> int:
     """Return the number of dropped records of a plan that a person restored: those with an override."""
     return sum(plan.ids[row] in overrides for row in plan.rows(Action.DUPLICATE))
-
-
-def _inserted_hashes(plan: Plan) -> dict[bytes, bytes]:
-    """Return the hashes of the records that a plan inserted into the target, by id."""
-    rows = plan.rows(*COPYING_ACTIONS)
-    return {plan.ids[row]: plan.hash_of(row) for row in rows}

@@ -57,8 +57,7 @@ def rank_records(raws: Sequence[bytes], lengths: Sequence[int], rules: Sequence[
 def _value_for(raw: bytes, rule: PreferRule) -> Any:
     """Return the value that a rule compares; `ABSENT` if the record lacks it or it cannot be read."""
     try:
-        path = rule.field.split(".") if rule.field else ["_id"]
-        return find_value(RawBSONDocument(raw, RAW), tuple(path))
+        return find_value(RawBSONDocument(raw, RAW), tuple((rule.field or "_id").split(".")))
     except (BSONError, IndexError, Unchecked):
         return ABSENT
 

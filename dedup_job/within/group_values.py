@@ -41,17 +41,15 @@ def group_digest(values: Sequence[Any]) -> bytes:
     """
     # Nearly all groups are short strings, and few of them: six times as fast as encoding each again.
     if all(value is None or (type(value) is str and len(value) <= LONGEST_CACHED) for value in values):
-        return _digest_of_strings(tuple(values))
-    return _digest(values)
-
-
-@lru_cache(maxsize=1 << 14)
-def _digest_of_strings(values: tuple[str | None, ...]) -> bytes:
+        return _cached_digest(tuple(values))
     return _digest(values)
 
 
 def _digest(values: Sequence[Any]) -> bytes:
     return digest(encode({str(place): _normal(value) for place, value in enumerate(values)}))
+
+
+_cached_digest = lru_cache(maxsize=1 << 14)(_digest)
 
 
 def _normal(value: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -35,7 +35,7 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
 
 def test_a_holder_is_stored_with_all_that_tells_it_from_others() -> None:
     me = Holder.me()
-    assert Holder.read(me.key) == me
+    assert Holder.read(asdict(me)) == me
     assert me.boot
     assert me.namespace.startswith("pid:")
     assert me.start > 0
