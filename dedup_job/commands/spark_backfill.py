@@ -43,16 +43,15 @@ from dedup_job.pipeline.guards import (
 from dedup_job.pipeline.job import Observe, commit_in_parts
 from dedup_job.pipeline.prior_decisions_and_source_scan import interrupted_runs, read_kept_versions
 from dedup_job.pipeline.replace_keepers_in_ledger import check_rights_to_replace
-from dedup_job.records import BACKFILL, NIGHTLY, REFERENCE, Batch, Plan, RawIds, digest
+from dedup_job.records import BACKFILL, NIGHTLY, REFERENCE, Batch, Counts, Plan, RawIds, digest
 from dedup_job.report.run_summary import ReplacementCounts, RunSummary
-from dedup_job.spark.check_and_commit_verdicts import CommitJob, Committed, commit_verdicts
+from dedup_job.spark.check_and_commit_verdicts import Phase, commit_verdicts
 from dedup_job.spark.session import Cluster, name_end_of_java, session
 from dedup_job.spark.spark_errors import named_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from dedup_job.spark.adjust_planned_verdicts import Phase
     from dedup_job.spark.fingerprint_ranges import SourceRange
     from dedup_job.spark.stage_files import Stage, Work
 
@@ -300,9 +299,11 @@ class _Backfill:
         guards.first.add((), [row.reason for row in first])
         guards.first.finish()
 
-    def _commit_verdicts(self, ledger: Ledger, head: Head, verdicts: Stage, guards: Guards) -> Committed:
-        """Commit the planned verdicts that the ledger does not hold yet."""
-        from dedup_job.spark.adjust_planned_verdicts import Phase, chunks, first_of, rows, so_far, tables
+    def _commit_verdicts(
+        self, ledger: Ledger, head: Head, verdicts: Stage, guards: Guards
+    ) -> tuple[Counts, int]:
+        """Commit the planned verdicts that the ledger does not hold yet; see `commit_verdicts`."""
+        from dedup_job.spark.read_planned_verdicts import chunks, first_of, rows, so_far, tables
 
         context, prefer = self.context, self.context.recipe.matching.prefer
         versions = read_kept_versions(ledger, head, True) if context.references else VersionDigests()
@@ -330,16 +331,15 @@ class _Backfill:
             gone = context.target.absent(own) | self._find_altered(earlier, judged)
             return gone | self._find_outdated_references(references, versions)
 
-        commit_job = CommitJob(
+        return commit_verdicts(
             expected=map(rows, chunks(rest, context.settings.limits.batch_records)),
             records=self._records,
-            gone=find_gone,
+            find_gone=find_gone,
             commit=lambda plan, raws, phase: commit_in_parts(plan, raws, partial(commit, phase=phase)),
             observe=self.observe,
             deviations=deviations,
             rules=len(prefer),
         )
-        return commit_verdicts(commit_job)
 
     def _records(self, ids: Sequence[bytes]) -> Iterator[Batch]:
         """Yield these records of the source, or of references, in this order."""
@@ -424,8 +424,6 @@ def _mode_of(phase: Phase) -> str:
 
     With `[match] prefer`, duplicates are committed last, behind the watermark, like late arrivals.
     """
-    from dedup_job.spark.adjust_planned_verdicts import Phase
-
     return NIGHTLY if phase is Phase.DUPLICATES else BACKFILL
 
 

@@ -23,9 +23,9 @@ from dedup_job.index.similarity import ShingleSets, similarities_at_least
 from dedup_job.native.numba_compile import compiled
 from dedup_job.native.ragged_and_growing_arrays import Ragged
 from dedup_job.spark import candidates
-from dedup_job.spark.adjust_planned_verdicts import Phase
 from dedup_job.spark.arrow_columns import POSITION_BITS, ddl, in_batches, numbers, sets
 from dedup_job.spark.candidates import PAIRS, TEXTS, Batches
+from dedup_job.spark.check_and_commit_verdicts import Phase
 from dedup_job.spark.stage_files import Stage, Work
 
 if TYPE_CHECKING:
@@ -317,7 +317,7 @@ def _verdicts(
     )
     keeper = ("is_kept", f.col("best").alias("id"), f.col("best_turn").alias("turn"))
     others = known.select(f.col("text").alias("other"), *keeper)
-    # Sorts by the fields in this order: the nearest candidate wins, then the earliest.
+    # The fields of `ExpectedMatch`, sorted by in this order: the nearest candidate wins, then the earliest.
     near = f.array_sort(f.collect_list(f.struct("distance", "other", "similarity", "is_kept", "id", "turn")))
     around = matches.join(others, "other").groupBy("text").agg(near.alias("matches"))
     known = known.join(around, "text", "left")
