@@ -102,16 +102,6 @@ class CandidateIndex:
         """Return the number of texts added so far."""
         return self._count
 
-    @property
-    def parts(self) -> dict[str, int]:
-        """Bytes in memory by part; inserts waiting texts first."""
-        self.fill_maps()
-        return {
-            "fingerprints": self._bits.nbytes + self._has_fingerprint.nbytes,
-            "segments": sum(key_map.nbytes for key_map in self._segments),
-            "bands": sum(key_map.nbytes for key_map in self._bands),
-        }
-
     def add(self, bits: Fingerprints, has_fingerprint: npt.NDArray[np.bool_], keys: Keys) -> None:
         """Add n texts, which get the next n numbers.
 
@@ -142,10 +132,8 @@ class CandidateIndex:
 
     def fill_maps(self) -> None:
         """Insert all waiting texts into the maps; the more texts at once, the less each costs."""
-        bits, has_fingerprint = (
-            self._bits[self._mapped : self._count],
-            self._has_fingerprint[self._mapped : self._count],
-        )
+        new = slice(self._mapped, self._count)
+        bits, has_fingerprint = self._bits[new], self._has_fingerprint[new]
         if not len(bits):
             return
         waiting = self._waiting

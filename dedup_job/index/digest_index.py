@@ -52,11 +52,6 @@ class DigestIndex:
     def __len__(self) -> int:
         return self._count
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes in memory."""
-        return self._digests.nbytes + self._slots.nbytes
-
     def number(self, digests: Digests) -> tuple[Numbers, Flags]:
         """Give each text a number, and add the texts that are new.
 

@@ -61,11 +61,6 @@ class KeeperIds:
             return BEFORE + value + AFTER
         return bytes(self._others[int(self._ends[place]) : int(self._ends[place + 1])])
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes in memory."""
-        return self._object_ids.nbytes + len(self._others) + self._ends.nbytes
-
     def reserve(self, ids: int) -> None:
         """Make room for this many ids of each kind, when the first id of that kind comes."""
         self._reserved = ids

@@ -31,13 +31,6 @@ PIECE_BYTES = 8 << 20
 DRAWS_PER_KEEPER = 8
 
 
-class RefetchedKeepers(NamedTuple):
-    """Records that were fetched again: their ids, and their fingerprints in the same order."""
-
-    ids: Sequence[bytes]
-    prints: Fingerprints
-
-
 @dataclass(frozen=True, slots=True)
 class KeeperRefetch:
     """Re-fetches and re-fingerprints keepers whose shingles are no longer cached.
@@ -51,10 +44,10 @@ class KeeperRefetch:
     fetch: Fetch
     fingerprint: Callable[[Sequence[bytes]], Fingerprints]
 
-    def refetch(self, ids: Sequence[bytes]) -> Iterator[RefetchedKeepers]:
-        """Yield the keepers that still exist, in pieces."""
+    def refetch(self, ids: Sequence[bytes]) -> Iterator[tuple[Sequence[bytes], Fingerprints]]:
+        """Yield the ids of the keepers that still exist, and their fingerprints, in pieces."""
         for records in self.fetch(ids):
-            yield RefetchedKeepers(list(records), self.fingerprint(list(records.values())))
+            yield list(records), self.fingerprint(list(records.values()))
 
 
 # For keepers whose shingles all stay in memory.
@@ -135,22 +128,6 @@ class Keepers:
     def __len__(self) -> int:
         """Return the number of kept records."""
         return self._kept
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes in memory, without the cache of shingles."""
-        return sum(self.parts.values())
-
-    @property
-    def parts(self) -> dict[str, int]:
-        """Bytes in memory by part, without the cache of shingles."""
-        return {
-            **self._index.parts,
-            "texts": self._texts.nbytes,
-            "ids": self._ids.nbytes + self._is_kept.nbytes,
-            "sizes": self._sizes.nbytes,
-            **({"ranks": self._ranks.nbytes + self._plan_numbers.nbytes} if self.has_ranks else {}),
-        }
 
     @property
     def texts(self) -> int:
@@ -312,7 +289,7 @@ class Keepers:
             del self._others[keeper.text]
             self._is_kept[keeper.text] = False
 
-    def refetch(self, ids: Sequence[bytes]) -> Iterator[RefetchedKeepers]:
+    def refetch(self, ids: Sequence[bytes]) -> Iterator[tuple[Sequence[bytes], Fingerprints]]:
         """Fetch and fingerprint keepers again, in pieces; those that are missing are left out."""
         return self._older.refetch(ids)
 
@@ -383,12 +360,12 @@ class Keepers:
         """
         if not unconfirmed:
             return
-        for refetched in self._older.refetch([keeper.id for keeper in unconfirmed]):
-            numbers = self._texts.find(refetched.prints.digests).tolist()
-            present = list(map(KeeperRef, numbers, refetched.ids))
+        for ids, prints in self._older.refetch([keeper.id for keeper in unconfirmed]):
+            numbers = self._texts.find(prints.digests).tolist()
+            present = list(map(KeeperRef, numbers, ids))
             rows = [row for row, keeper in enumerate(present) if keeper in unconfirmed]
             texts = np.array([numbers[row] for row in rows], np.int64)
-            known = KnownShingles(texts, refetched.prints.shingles.take(rows))
+            known = KnownShingles(texts, prints.shingles.take(rows))
             self._sizes[texts] = self._sizes_of(known.sets)
             self._recent.put(known.texts.tolist(), known.sets)
             for row in rows:
