@@ -21,15 +21,14 @@ from dedup_job.index.judge import (
     BatchShingles,
     Judgement,
     NearTexts,
-    Numbers,
 )
 from dedup_job.index.keeper_of_each_text import KeeperRef, Keepers
 from dedup_job.index.similarity import ShingleSets, set_sizes, similarities_at_least
+from dedup_job.native.array_types import Flags, Numbers
 from dedup_job.preference.id_order import tie_key
 from dedup_job.preference.preference_ranks import BEST
 from dedup_job.records import Fingerprints
 
-Flags = npt.NDArray[np.bool_]
 AreBetter = Callable[[Numbers, Numbers], Flags]
 """Returns, for rows of records and numbers of texts with a keeper, which records are better than it."""
 

@@ -16,14 +16,14 @@ from dedup_job.index.candidate_index import CandidateIndex, Candidates
 from dedup_job.index.digest_index import DigestIndex
 from dedup_job.index.keeper_ids import KeeperIds
 from dedup_job.index.key_map_search import Queries, Simhashes
-from dedup_job.index.shingle_cache import ShingleCache, Shingles
-from dedup_job.index.similarity import ShingleSets, Sizes, set_sizes
+from dedup_job.index.shingle_cache import ShingleCache
+from dedup_job.index.similarity import Shingles, ShingleSets, Sizes, set_sizes
+from dedup_job.native.array_types import Flags, Numbers
 from dedup_job.native.ragged_and_growing_arrays import Ragged, append_rows, ensure_capacity
 from dedup_job.records import Fingerprints, PlanTexts, RawIds
 from dedup_job.text.code_points import offsets_of
 
 Fetch = Callable[[Sequence[bytes]], Iterable[Mapping[bytes, bytes]]]
-Numbers = npt.NDArray[np.int64]
 
 # Bytes of cached shingles that are yielded together.
 PIECE_BYTES = 8 << 20
@@ -75,7 +75,7 @@ class BatchTexts(NamedTuple):
     """
 
     texts: Numbers
-    is_new: npt.NDArray[np.bool_]
+    is_new: Flags
 
 
 class KeeperRef(NamedTuple):
@@ -172,7 +172,7 @@ class Keepers:
     def _sizes_of(self, sets: Ragged) -> Sizes:
         return set_sizes(ShingleSets(sets.offsets, sets.values, self.group_words))
 
-    def can_be_similar(self, sizes: Sizes, texts: Numbers, least: float) -> npt.NDArray[np.bool_]:
+    def can_be_similar(self, sizes: Sizes, texts: Numbers, least: float) -> Flags:
         """Return which pairs of a shingle set and a text may be similar, as far as their sizes tell.
 
         The similarity of two sets is at most the size of the smaller one divided by that of the larger one.
@@ -187,12 +187,10 @@ class Keepers:
         """
         others = self._sizes[texts]
         most = np.minimum(sizes, others) / np.maximum(np.maximum(sizes, others), 1)
-        can_be: npt.NDArray[np.bool_] = (others == 0) | (most >= least)
+        can_be: Flags = (others == 0) | (most >= least)
         return can_be
 
-    def keep(
-        self, entered: BatchTexts, is_kept: npt.NDArray[np.bool_], ids: Sequence[bytes] | RawIds
-    ) -> None:
+    def keep(self, entered: BatchTexts, is_kept: Flags, ids: Sequence[bytes] | RawIds) -> None:
         """Make records the keepers of their texts.
 
         Args:
@@ -386,9 +384,9 @@ class Keepers:
         """Number of records that were kept and are now missing or changed."""
         return len(self._missing)
 
-    def have_keeper(self, texts: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
+    def have_keeper(self, texts: npt.NDArray[np.integer]) -> Flags:
         """Return which of these texts have a keeper that is not missing, bool (n,)."""
-        has_keeper: npt.NDArray[np.bool_] = self._is_kept[texts]
+        has_keeper: Flags = self._is_kept[texts]
         if self._missing:
             for row in np.flatnonzero(has_keeper).tolist():
                 text = int(texts[row])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dedup_job.index.key_map_buckets import (
     LEAST_WIDTH,
     MOST_WIDTH,
-    Flags,
     Keys,
     build_empty,
     insert_entries,
@@ -13,6 +12,7 @@ from dedup_job.index.key_map_buckets import (
     rebuild,
 )
 from dedup_job.index.key_map_search import Hits, KeyRule, Queries, Simhashes, search
+from dedup_job.native.array_types import Flags
 
 # Rebuild a map when this share of its slots is used.
 FULL = 0.95

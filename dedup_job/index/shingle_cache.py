@@ -7,12 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
-import numpy as np
-import numpy.typing as npt
-
+from dedup_job.index.similarity import Shingles
 from dedup_job.native.ragged_and_growing_arrays import Ragged
-
-Shingles = npt.NDArray[np.uint32]
 
 # Bytes of a cached set beside its hashes: its offset in the block, and its entry in a dictionary.
 ENTRY_BYTES = 150

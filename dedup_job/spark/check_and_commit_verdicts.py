@@ -13,11 +13,10 @@ import numpy.typing as npt
 
 from dedup_job.index.key_map_search import NO_DISTANCE
 from dedup_job.mongo.pages import prefetch
+from dedup_job.native.array_types import Flags, Numbers
 from dedup_job.pipeline.job import Observe
 from dedup_job.preference.preference_ranks import ranks_in
 from dedup_job.records import UNIQUE, Action, Batch, Counts, KeeperMatch, Plan, Verdict, digests
-
-Numbers = npt.NDArray[np.int64]
 
 # The verdict on a record that was changed since it was fingerprinted.
 CHANGED = Verdict(Action.UNCHECKED, "changed")
@@ -84,14 +83,14 @@ class ExpectedRows:
     turn: Numbers
     best_turn: Numbers
     best: Sequence[bytes]
-    is_kept: npt.NDArray[np.bool_]
+    is_kept: Flags
     phase: Numbers
     near: Sequence[Sequence[ExpectedMatch]]
     preferences: Sequence[bytes]
     reasons: Sequence[str]
-    partial: npt.NDArray[np.bool_]
+    partial: Flags
     bits: npt.NDArray[np.uint64]
-    has_fingerprint: npt.NDArray[np.bool_]
+    has_fingerprint: Flags
     keys: npt.NDArray[np.uint32]
     digests: npt.NDArray[np.uint64]
     hashes: npt.NDArray[np.uint64]
@@ -99,9 +98,9 @@ class ExpectedRows:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def are_unique(self, rows: Numbers | slice = slice(None)) -> npt.NDArray[np.bool_]:
+    def are_unique(self, rows: Numbers | slice = slice(None)) -> Flags:
         """Return which records are planned to be unique, for all rows or for some."""
-        found: npt.NDArray[np.bool_] = self.is_kept[rows] & (self.best_turn[rows] == self.turn[rows])
+        found: Flags = self.is_kept[rows] & (self.best_turn[rows] == self.turn[rows])
         return found
 
     def take(self, rows: Numbers) -> ExpectedRows:
@@ -160,7 +159,7 @@ class Deviations:
 
 
 def decide(
-    rows: ExpectedRows, is_changed: npt.NDArray[np.bool_], deviations: Deviations
+    rows: ExpectedRows, is_changed: Flags, deviations: Deviations
 ) -> tuple[list[Verdict], dict[bytes, int]]:
     """Decide records in order: as planned, or by their matches if a keeper is not the planned one.
 
@@ -294,7 +293,7 @@ def _fetched(
 
 def _decided(
     rows: ExpectedRows,
-    is_changed: npt.NDArray[np.bool_],
+    is_changed: Flags,
     phase: Phase,
     deviations: Deviations,
     find_gone: Callable[[Mapping[bytes, int]], set[bytes]],
@@ -316,9 +315,7 @@ def _decided(
             deviations.standing[relied_on[keeper]] = None
 
 
-def _are_left(
-    verdicts: Sequence[Verdict], is_changed: npt.NDArray[np.bool_], phase: Phase
-) -> npt.NDArray[np.bool_]:
+def _are_left(verdicts: Sequence[Verdict], is_changed: Flags, phase: Phase) -> Flags:
     """Return which records are not committed: changed ones of a reference, duplicates without a keeper."""
     if phase is Phase.REFERENCE:
         return is_changed

@@ -14,12 +14,12 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.index.similarity import ShingleSets, similarities_at_least
+from dedup_job.native.array_types import Flags, Numbers
 from dedup_job.native.numba_compile import compiled
 from dedup_job.native.ragged_and_growing_arrays import Ragged
 from dedup_job.spark import candidates
@@ -30,8 +30,6 @@ from dedup_job.spark.stage_files import Stage, Work
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-Numbers = npt.NDArray[np.int64]
 
 
 def dropped(later: Numbers, earlier: Numbers) -> Numbers:
@@ -55,7 +53,7 @@ def dropped(later: Numbers, earlier: Numbers) -> Numbers:
 
 
 @compiled
-def _dropped_texts(later: Numbers, earlier: Numbers, texts: int) -> npt.NDArray[np.bool_]:
+def _dropped_texts(later: Numbers, earlier: Numbers, texts: int) -> Flags:
     """Decide all texts in one pass over the edges.
 
     Args:
