@@ -13,7 +13,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from dedup_job.commands.backfill_and_run import decide as decide_here
-from dedup_job.config import Settings
 from dedup_job.errors import ConfigError
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.index.key_map_search import SEGMENT_BITS
@@ -25,14 +24,8 @@ from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.run_history import RunId
 from dedup_job.ledger.settings_fit_ledger import Consent
 from dedup_job.ledger.version_digests_by_id import VersionDigests
-from dedup_job.mongo.mark_field import MarkField
-from dedup_job.mongo.pages import MAX_KEY, BatchSize, Window
-from dedup_job.mongo.read_rate_limit import Pace
 from dedup_job.mongo.reference_collections import is_reference
-from dedup_job.mongo.retrying_collection import RetryingCollection
-from dedup_job.mongo.source import Members, Source
-from dedup_job.pipeline.command_context import Context, connect_to, make_reference, read_rates, retry_policy
-from dedup_job.pipeline.fingerprint_workers import Capacity
+from dedup_job.pipeline.command_context import Context
 from dedup_job.pipeline.guards import (
     FIRST_RECORDS,
     SAMPLED_RECORDS,
@@ -43,71 +36,18 @@ from dedup_job.pipeline.guards import (
 from dedup_job.pipeline.job import Observe, commit_in_parts
 from dedup_job.pipeline.prior_decisions_and_source_scan import interrupted_runs, read_kept_versions
 from dedup_job.pipeline.replace_keepers_in_ledger import check_rights_to_replace
-from dedup_job.records import BACKFILL, NIGHTLY, REFERENCE, Batch, Plan, RawIds, digest
+from dedup_job.records import BACKFILL, NIGHTLY, REFERENCE, Batch, Counts, Plan, RawIds, digest
 from dedup_job.report.run_summary import ReplacementCounts, RunSummary
-from dedup_job.spark.check_and_commit_verdicts import CommitJob, Committed, commit_verdicts
-from dedup_job.spark.session import Cluster, name_end_of_java, session
+from dedup_job.spark.check_and_commit_verdicts import Phase, commit_verdicts
+from dedup_job.spark.session import name_end_of_java, session
 from dedup_job.spark.spark_errors import named_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from dedup_job.spark.adjust_planned_verdicts import Phase
-    from dedup_job.spark.fingerprint_ranges import SourceRange
     from dedup_job.spark.stage_files import Stage, Work
 
 log = logging.getLogger("dedup_job")
-
-RECORDS_A_RANGE = 100_000
-# Random ids per range.  Every 20th id begins a range, which makes the ranges about equal.
-DRAWN_A_RANGE = 20
-
-
-@dataclass(frozen=True, slots=True)
-class SourceReading:
-    """Reads ranges of the source and of references on an executor, with a share of the rate limit.
-
-    Attributes:
-        settings: The settings of the backfill.
-        uri: Connection string of the source.
-        reference_uris: Connection string of each reference.
-        share: Number of tasks that read at the same time.
-        members: The members from which records are read.
-    """
-
-    settings: Settings
-    uri: str
-    reference_uris: Sequence[str]
-    share: int
-    members: Members
-
-    def batches(self, range_: SourceRange) -> Iterator[Batch]:
-        """Yield the records of a range, in order; reference records as the job sees them."""
-        settings, limits = self.settings.source, self.settings.limits
-        retry, pace = retry_policy(self.settings), Pace(read_rates(self.settings, self.share))
-        size = BatchSize(limits.batch_records, limits.batch_mb << 20)
-        if range_.reference is None:
-            with connect_to(self.settings, self.uri, "source") as client:
-                found = client[settings.database][settings.collection]
-                collection = RetryingCollection(found, "the source", retry)
-                read = MarkField(self.settings.mark.field).without
-                source = Source(collection, settings.condition, size, pace, read, self.members)
-                yield from _read_range(source, range_)
-            return
-        named = self.settings.reference[range_.reference]
-        name = f"reference {named.full_name}"
-        with connect_to(self.settings, self.reference_uris[range_.reference], name) as client:
-            found = client[named.database][named.collection]
-            records = Source(RetryingCollection(found, f"the {name}", retry), {}, size, pace)
-            reference = make_reference(self.settings, range_.reference, records)
-            yield from map(reference.views, _read_range(records, range_))
-
-
-def _read_range(source: Source, range_: SourceRange) -> Iterator[Batch]:
-    if not range_.is_one:
-        yield from source.batches(Window(start=range_.start, before=range_.before))
-    elif range_.start is not None and (batch := source.stretch(range_.start, 1)).ids == [range_.start]:
-        yield batch
 
 
 def decide(
@@ -129,12 +69,11 @@ def decide(
     folder = engine.work_folder
     _check_radius(context.recipe)
     check_rights_to_replace(context)
-    cluster = Cluster(engine.master, engine.conf, engine.partitions)
     head = context.ledger_reader().head()
     context.check_no_foreign_records(head)
     if head is not None and not head.is_empty and head.stages is not None and head.stages["is_done"]:
         return decide_here(context, BACKFILL, observe, consent, expected)
-    with session(cluster, f"dedup-job {context.source_name}") as spark:
+    with session(engine, f"dedup-job {context.source_name}") as spark:
         from dedup_job.spark.work_folder import make_work_folder
 
         make_work_folder(spark, folder)
@@ -183,7 +122,7 @@ def _last_undone(ledger: LedgerReader) -> str | None:
 def _check_decided_by_backfills(ledger: LedgerReader, head: Head) -> None:
     """Raise ConfigError if the ledger holds decisions of other modes, before hours are spent on stages."""
     modes = {row["_id"]: row["mode"] for row in ledger.runs()}
-    # A backfill with `[match] prefer` stores its duplicates in plans of another mode; see `_mode_of`.
+    # A backfill with `[match] prefer` stores its duplicates in plans of another mode; see `_commit_verdicts`.
     of_backfills = {(BACKFILL, BACKFILL), (BACKFILL, REFERENCE), (BACKFILL, NIGHTLY)}
     if any((modes.get(link.run), link.mode) not in of_backfills for link in ledger.links(head.last)):
         raise ConfigError(
@@ -227,18 +166,14 @@ class _Backfill:
                 )
             _check_decided_by_backfills(ledger, head)
             work, records = self._begin_stages(ledger, head)
-            recipe, first_order = context.recipe, records.manifest.notes["first_order"]
+            first_order = records.manifest.notes["first_order"]
             self._check_first_records(records, first_order, guards)
-            shape = Shape(
-                recipe.matching, recipe.bits // 64, recipe.group_words, self._partitions, first_order
-            )
-            verdicts = decided(work, records, shape)
+            verdicts = decided(work, records, Shape(context.recipe, self._partitions, first_order))
             ledger.run_row.begin_deciding(ledger.current_head, expected)
             counts, left = self._commit_verdicts(ledger, head, verdicts, guards)
             # What an interrupted run has left is not counted again.
-            is_complete = not recipe.matching.prefer or (
-                head.is_empty and not left and ledger.current_head.unsettled is None
-            )
+            prefer = context.recipe.matching.prefer
+            is_complete = not prefer or (head.is_empty and not left and ledger.current_head.unsettled is None)
             ledger.store_scan(*_times_of_reading(records), is_complete)
             ledger.finish_stages()
             report = RunSummary(
@@ -250,7 +185,7 @@ class _Backfill:
                 context.recipe.about,
                 refused_before=ledger.run_row.refused_before(),
                 warnings=warnings.messages,
-                replaced=ReplacementCounts() if recipe.matching.prefer else None,
+                replaced=ReplacementCounts() if prefer else None,
             )
             ledger.close({**report.as_json(), "exit_code": report.exit_code})
         return report, is_complete
@@ -300,9 +235,11 @@ class _Backfill:
         guards.first.add((), [row.reason for row in first])
         guards.first.finish()
 
-    def _commit_verdicts(self, ledger: Ledger, head: Head, verdicts: Stage, guards: Guards) -> Committed:
-        """Commit the planned verdicts that the ledger does not hold yet."""
-        from dedup_job.spark.adjust_planned_verdicts import Phase, chunks, first_of, rows, so_far, tables
+    def _commit_verdicts(
+        self, ledger: Ledger, head: Head, verdicts: Stage, guards: Guards
+    ) -> tuple[Counts, int]:
+        """Commit the planned verdicts that the ledger does not hold yet; see `commit_verdicts`."""
+        from dedup_job.spark.read_planned_verdicts import chunks, first_of, rows, so_far, tables
 
         context, prefer = self.context, self.context.recipe.matching.prefer
         versions = read_kept_versions(ledger, head, True) if context.references else VersionDigests()
@@ -314,7 +251,9 @@ class _Backfill:
                 versions.add(plan)
                 return ledger.keep_references(plan, raws, context.target)
             guards.check(plan)
-            return ledger.commit(plan, raws, context.target, _mode_of(phase))
+            # With `[match] prefer`, duplicates are committed behind the watermark, like late arrivals.
+            mode = NIGHTLY if phase is Phase.DUPLICATES else BACKFILL
+            return ledger.commit(plan, raws, context.target, mode)
 
         stored = tables(self.spark, verdicts, self.folder)
         deviations, rest = so_far(_plans(ledger.plan_columns(head)), stored)
@@ -330,16 +269,15 @@ class _Backfill:
             gone = context.target.absent(own) | self._find_altered(earlier, judged)
             return gone | self._find_outdated_references(references, versions)
 
-        commit_job = CommitJob(
+        return commit_verdicts(
             expected=map(rows, chunks(rest, context.settings.limits.batch_records)),
             records=self._records,
-            gone=find_gone,
+            find_gone=find_gone,
             commit=lambda plan, raws, phase: commit_in_parts(plan, raws, partial(commit, phase=phase)),
             observe=self.observe,
             deviations=deviations,
             rules=len(prefer),
         )
-        return commit_verdicts(commit_job)
 
     def _records(self, ids: Sequence[bytes]) -> Iterator[Batch]:
         """Yield these records of the source, or of references, in this order."""
@@ -378,22 +316,21 @@ class _Backfill:
     def _read_source(self, restored: frozenset[bytes]) -> tuple[DataFrame, Mapping[str, Any]]:
         """Return the fingerprinted records, and when reading began and the source's first `order`."""
         from dedup_job.spark.arrow_columns import POSITION_BITS
-        from dedup_job.spark.fingerprint_ranges import ranges, read
+        from dedup_job.spark.fingerprint_ranges import SourceReading, ranges, read
 
-        context, limits = self.context, self.context.settings.limits
+        context, settings = self.context, self.context.settings
         looked, newest = context.source.begin_scan()
         split = [
             range_
             for place, reference in enumerate(context.references)
-            for range_ in ranges(*_divide(reference.records, 1), place)
+            for range_ in ranges(reference.records, 1, place)
         ]
         notes = {
             "looked": looked.isoformat(),
             "newest": newest.isoformat() if newest else None,
             "first_order": len(split) << POSITION_BITS,
         }
-        split += ranges(*_divide(context.source, self._partitions))
-        settings = context.settings
+        split += ranges(context.source, self._partitions)
         reading = SourceReading(
             settings,
             settings.source_uri(),
@@ -401,32 +338,12 @@ class _Backfill:
             self.spark.sparkContext.defaultParallelism,
             context.source.members,
         )
-        capacity = Capacity(1, limits.in_flight_mb << 20, limits.record_seconds)
-        return read(self.spark, split, reading.batches, context.recipe, capacity, restored), notes
+        return read(self.spark, split, reading, context.recipe, restored), notes
 
     @property
     def _partitions(self) -> int:
         """The least number of parts of a stage."""
         return self.context.settings.engine.partitions or 4 * self.spark.sparkContext.defaultParallelism
-
-
-def _divide(source: Source, least: int) -> tuple[list[bytes], bytes | None]:
-    """Return ids that divide a collection into about equal ranges, and its last id; see `ranges`."""
-    count = max(least, -(-source.estimated_count() // RECORDS_A_RANGE))
-    drawn = source.draw_ids(DRAWN_A_RANGE * count)
-    splits = [drawn[len(drawn) * place // count] for place in range(1, count)] if drawn else []
-    last = source.last()
-    return list(dict.fromkeys(splits)), None if last == MAX_KEY else last
-
-
-def _mode_of(phase: Phase) -> str:
-    """Return the mode of the plans of a phase.
-
-    With `[match] prefer`, duplicates are committed last, behind the watermark, like late arrivals.
-    """
-    from dedup_job.spark.adjust_planned_verdicts import Phase
-
-    return NIGHTLY if phase is Phase.DUPLICATES else BACKFILL
 
 
 def _plans(plans: Iterable[PlanColumns]) -> Iterator[tuple[RawIds, Collection[bytes]]]:

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.index.key_map import KeyMap
+from dedup_job.index.key_map_buckets import Keys
 from dedup_job.index.key_map_search import (
     KEY_LOWER_BITS,
     SEGMENT_BITS,
+    Fingerprints,
     Hits,
     KeyRule,
     Queries,
@@ -23,13 +24,10 @@ from dedup_job.index.key_map_search import (
     segment_of,
     unpack_hits,
 )
+from dedup_job.native.array_types import Flags, Numbers
 from dedup_job.native.numba_compile import compiled, compiled_inline
 from dedup_job.native.ragged_and_growing_arrays import append_rows, ensure_capacity
 from dedup_job.threads_and_processors import Threads, count_processors
-
-Fingerprints = npt.NDArray[np.uint64]
-Numbers = npt.NDArray[np.int64]
-Keys = npt.NDArray[np.uint32]
 
 WORD_BITS = 64
 # Texts in an index: a key map counts its slots in uint32.
@@ -64,9 +62,9 @@ class Candidates:
         distances: int64, Hamming distances; NO_DISTANCE where one of the two texts has no fingerprint.
     """
 
-    offsets: npt.NDArray[np.int64]
-    texts: npt.NDArray[np.int64]
-    distances: npt.NDArray[np.int64]
+    offsets: Numbers
+    texts: Numbers
+    distances: Numbers
 
 
 class CandidateIndex:
@@ -102,17 +100,7 @@ class CandidateIndex:
         """Return the number of texts added so far."""
         return self._count
 
-    @property
-    def parts(self) -> dict[str, int]:
-        """Bytes in memory by part; inserts waiting texts first."""
-        self.fill_maps()
-        return {
-            "fingerprints": self._bits.nbytes + self._has_fingerprint.nbytes,
-            "segments": sum(key_map.nbytes for key_map in self._segments),
-            "bands": sum(key_map.nbytes for key_map in self._bands),
-        }
-
-    def add(self, bits: Fingerprints, has_fingerprint: npt.NDArray[np.bool_], keys: Keys) -> None:
+    def add(self, bits: Fingerprints, has_fingerprint: Flags, keys: Keys) -> None:
         """Add n texts, which get the next n numbers.
 
         They are inserted into the maps later: when many of them wait, or before the next search.
@@ -142,10 +130,8 @@ class CandidateIndex:
 
     def fill_maps(self) -> None:
         """Insert all waiting texts into the maps; the more texts at once, the less each costs."""
-        bits, has_fingerprint = (
-            self._bits[self._mapped : self._count],
-            self._has_fingerprint[self._mapped : self._count],
-        )
+        new = slice(self._mapped, self._count)
+        bits, has_fingerprint = self._bits[new], self._has_fingerprint[new]
         if not len(bits):
             return
         waiting = self._waiting

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dedup_job.native.array_types import Flags, Numbers
 from dedup_job.native.numba_compile import compiled, compiled_inline, prefetch
 from dedup_job.native.ragged_and_growing_arrays import ensure_capacity
 
@@ -15,8 +16,6 @@ Digests = npt.NDArray[np.uint64]  # (n, 2)
 ShortDigests = npt.NDArray[np.uint32]  # (n, 3)
 ShortDigest = npt.NDArray[np.uint32]  # (3,)
 Slots = npt.NDArray[np.uint32]
-Numbers = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 # Slots per text: in a new table, and the least before the table is rebuilt.
 SLOTS, FULL = 1.32, 1.11
@@ -51,11 +50,6 @@ class DigestIndex:
 
     def __len__(self) -> int:
         return self._count
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes in memory."""
-        return self._digests.nbytes + self._slots.nbytes
 
     def number(self, digests: Digests) -> tuple[Numbers, Flags]:
         """Give each text a number, and add the texts that are new.

@@ -21,15 +21,14 @@ from dedup_job.index.judge import (
     BatchShingles,
     Judgement,
     NearTexts,
-    Numbers,
 )
 from dedup_job.index.keeper_of_each_text import KeeperRef, Keepers
 from dedup_job.index.similarity import ShingleSets, set_sizes, similarities_at_least
+from dedup_job.native.array_types import Flags, Numbers
 from dedup_job.preference.id_order import tie_key
 from dedup_job.preference.preference_ranks import BEST
 from dedup_job.records import Fingerprints
 
-Flags = npt.NDArray[np.bool_]
 AreBetter = Callable[[Numbers, Numbers], Flags]
 """Returns, for rows of records and numbers of texts with a keeper, which records are better than it."""
 
@@ -54,14 +53,11 @@ class FoundNeighbours:
     is_overtaken: Flags
     worse: Numbers
 
-    def find_displaced(
-        self, judgement: Judgement, prints: Fingerprints, matching: Matching, keepers: Keepers
-    ) -> list[KeeperRef]:
+    def find_displaced(self, judgement: Judgement, matching: Matching, keepers: Keepers) -> list[KeeperRef]:
         """Return the keepers that must be decided again, because a better record of the batch is kept.
 
         Args:
             judgement: The judgement of the records, in order.
-            prints: The fingerprints of the batch.
             matching: What counts as a duplicate.
             keepers: All records kept so far.
         """
@@ -69,18 +65,16 @@ class FoundNeighbours:
         is_kept = np.zeros(len(neighbours.texts), np.bool_)
         is_kept[neighbours.rows[(neighbours.rows >= 0) & (judgement.keeper < 0)]] = True
         pairs = self.worse[is_kept[np.searchsorted(neighbours.texts, self.own[self.worse[:, 0]])]]
-        similarities = self._compare(pairs, prints, matching.min_similarity, keepers)
+        similarities = self._compare(pairs, matching.min_similarity, keepers)
         matching_texts = pairs[similarities >= matching.min_similarity, 1]
         displaced = np.unique(np.concatenate([self.own[self.is_overtaken], matching_texts]))
         return [KeeperRef(text, keepers.id(text)) for text in displaced.tolist()]
 
-    def _compare(
-        self, pairs: Numbers, prints: Fingerprints, least: float, keepers: Keepers
-    ) -> npt.NDArray[np.float64]:
+    def _compare(self, pairs: Numbers, least: float, keepers: Keepers) -> npt.NDArray[np.float64]:
         """Return the similarity of each pair; MISSING_KEEPER where a keeper's text is not available."""
         if not least:
             return np.ones(len(pairs))
-        sets = ShingleSets(prints.shingles.offsets, prints.shingles.values, keepers.group_words)
+        sets = self.neighbours.own.sets
         rows, others = self.first_row[pairs[:, 0]], pairs[:, 1]
         similarities = np.full(len(pairs), MISSING_KEEPER)
         is_own = np.isin(others, self.own)
@@ -110,20 +104,12 @@ def find_batch_neighbours(
         keepers: All texts so far, including the batch's own.
         are_better: Whether records are better than keepers; None without `[match] prefer`.
     """
-
-    def overtake(rows: Numbers, others: Numbers, has_keeper: Flags) -> Flags:
-        """Return which records are better than the keeper of the other text, if it has one."""
-        is_better = np.zeros(len(rows), np.bool_)
-        if are_better is not None:
-            is_better[has_keeper] = are_better(rows[has_keeper], others[has_keeper])
-        return is_better
-
     # In order, so that the first row with a text is its first or best record.
     own, place = np.unique(texts[order], return_index=True)
     first_row = order[place][own >= 0]
     own = own[own >= 0]
     has_keeper = keepers.have_keeper(own)
-    is_overtaken = overtake(first_row, own, has_keeper)
+    is_overtaken = _overtake(first_row, own, has_keeper, are_better)
     # The other texts with a keeper need no candidates: their records are exact duplicates.
     is_open = ~has_keeper | is_overtaken
 
@@ -131,7 +117,7 @@ def find_batch_neighbours(
     of = np.repeat(np.flatnonzero(is_open), np.diff(candidates.offsets))
     others = candidates.texts
     has_keeper = keepers.have_keeper(others)
-    is_worse = overtake(first_row[of], others, has_keeper)
+    is_worse = _overtake(first_row[of], others, has_keeper, are_better)
     # A text without a keeper gets one only in this batch, or never.  Of two texts of the batch, the judge
     # finds the one that is kept first.
     is_near = np.isin(others, own[is_open]) | (has_keeper & ~is_worse)
@@ -167,6 +153,14 @@ def find_batch_neighbours(
     return FoundNeighbours(neighbours, own, first_row, is_overtaken, worse)
 
 
+def _overtake(rows: Numbers, texts: Numbers, has_keeper: Flags, are_better: AreBetter | None) -> Flags:
+    """Return for each pair whether the record is better than the keeper of the text, if it has one."""
+    is_better = np.zeros(len(rows), np.bool_)
+    if are_better is not None:
+        is_better[has_keeper] = are_better(rows[has_keeper], texts[has_keeper])
+    return is_better
+
+
 def find_single_neighbours(
     prints: Fingerprints, matching: Matching, keepers: Keepers, are_better: AreBetter | None = None
 ) -> BatchNeighbours:
@@ -184,18 +178,14 @@ def find_single_neighbours(
     numbers = keepers.find_texts(prints.digests)
     is_kept = numbers >= 0
     is_kept[is_kept] = keepers.have_keeper(numbers[is_kept])
-    if are_better:
-        kept = np.flatnonzero(is_kept)
-        is_kept[kept] = ~are_better(kept, numbers[kept])
+    is_kept &= ~_overtake(np.arange(len(prints)), numbers, is_kept, are_better)
     is_open = prints.digests.any(axis=1) & ~is_kept
     open_rows = np.flatnonzero(is_open)
     queries = np.where(numbers < 0, keepers.texts, numbers)[open_rows]
     candidates = keepers.candidates_of(queries, prints.take(open_rows.tolist()))
     of_row, others = np.repeat(open_rows, np.diff(candidates.offsets)), candidates.texts
     is_possible = keepers.have_keeper(others)
-    if are_better:
-        possible = np.flatnonzero(is_possible)
-        is_possible[possible] = ~are_better(of_row[possible], others[possible])
+    is_possible &= ~_overtake(of_row, others, is_possible, are_better)
     of_row, others = of_row[is_possible], others[is_possible]
 
     kept_texts = np.union1d(numbers[is_kept], others)

@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.index.similarity import ShingleSets, row_similarity
+from dedup_job.native.array_types import Flags, Numbers
 from dedup_job.native.numba_compile import compiled
-
-Numbers = npt.NDArray[np.int64]
 
 # The similarity to a text whose keeper is missing, so that its shingles could not be fetched.
 MISSING_KEEPER = -1.0
@@ -33,12 +32,12 @@ class BatchNeighbours:
     """
 
     texts: Numbers
-    had_keeper: npt.NDArray[np.bool_]
+    had_keeper: Flags
     rows: Numbers
     near: NearTexts
     own: BatchShingles
 
-    def judge(self, is_droppable: npt.NDArray[np.bool_], min_similarity: float) -> Judgement:
+    def judge(self, is_droppable: Flags, min_similarity: float) -> Judgement:
         """Judge the records in order.
 
         Args:
@@ -109,10 +108,10 @@ class Judgement(NamedTuple):
 @compiled
 def judge(
     texts: Numbers,
-    is_droppable: npt.NDArray[np.bool_],
+    is_droppable: Flags,
     near: NearTexts,
     own: BatchShingles,
-    has_keeper: npt.NDArray[np.bool_],
+    has_keeper: Flags,
     min_similarity: float,
 ) -> Judgement:
     """Judge the records of a batch, in order.
@@ -152,7 +151,7 @@ def _match_nearest(
     text: int,
     near: NearTexts,
     own: BatchShingles,
-    has_keeper: npt.NDArray[np.bool_],
+    has_keeper: Flags,
     min_similarity: float,
     judgement: Judgement,
 ) -> bool:

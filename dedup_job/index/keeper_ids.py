@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
+from dedup_job.native.array_types import Flags
 from dedup_job.native.ragged_and_growing_arrays import append_rows, ensure_capacity
 from dedup_job.records import RawIds
 
@@ -61,11 +61,6 @@ class KeeperIds:
             return BEFORE + value + AFTER
         return bytes(self._others[int(self._ends[place]) : int(self._ends[place + 1])])
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes in memory."""
-        return self._object_ids.nbytes + len(self._others) + self._ends.nbytes
-
     def reserve(self, ids: int) -> None:
         """Make room for this many ids of each kind, when the first id of that kind comes."""
         self._reserved = ids
@@ -98,9 +93,9 @@ class KeeperIds:
         self._count += len(ids)
 
 
-def _are_object_ids(ids: RawIds) -> npt.NDArray[np.bool_]:
+def _are_object_ids(ids: RawIds) -> Flags:
     """Return for each id whether it is an ObjectId, bool (n,)."""
-    result: npt.NDArray[np.bool_] = np.diff(ids.offsets) == OBJECT_ID
+    result: Flags = np.diff(ids.offsets) == OBJECT_ID
     # The usual case: all ids have the length of an ObjectId, so that they form a table.
     if result.all():
         heads = ids.joined.reshape(-1, OBJECT_ID)[:, : len(BEFORE)] == np.frombuffer(BEFORE, np.uint8)

@@ -16,26 +16,19 @@ from dedup_job.index.candidate_index import CandidateIndex, Candidates
 from dedup_job.index.digest_index import DigestIndex
 from dedup_job.index.keeper_ids import KeeperIds
 from dedup_job.index.key_map_search import Queries, Simhashes
-from dedup_job.index.shingle_cache import ShingleCache, Shingles
-from dedup_job.index.similarity import ShingleSets, Sizes, set_sizes
+from dedup_job.index.shingle_cache import ShingleCache
+from dedup_job.index.similarity import Shingles, ShingleSets, Sizes, set_sizes
+from dedup_job.native.array_types import Flags, Numbers
 from dedup_job.native.ragged_and_growing_arrays import Ragged, append_rows, ensure_capacity
 from dedup_job.records import Fingerprints, PlanTexts, RawIds
 from dedup_job.text.code_points import offsets_of
 
 Fetch = Callable[[Sequence[bytes]], Iterable[Mapping[bytes, bytes]]]
-Numbers = npt.NDArray[np.int64]
 
 # Bytes of cached shingles that are yielded together.
 PIECE_BYTES = 8 << 20
 # Texts drawn for each keeper of a sample: most texts have a keeper, but not all.
 DRAWS_PER_KEEPER = 8
-
-
-class RefetchedKeepers(NamedTuple):
-    """Records that were fetched again: their ids, and their fingerprints in the same order."""
-
-    ids: Sequence[bytes]
-    prints: Fingerprints
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +44,10 @@ class KeeperRefetch:
     fetch: Fetch
     fingerprint: Callable[[Sequence[bytes]], Fingerprints]
 
-    def refetch(self, ids: Sequence[bytes]) -> Iterator[RefetchedKeepers]:
-        """Yield the keepers that still exist, in pieces."""
+    def refetch(self, ids: Sequence[bytes]) -> Iterator[tuple[Sequence[bytes], Fingerprints]]:
+        """Yield the ids of the keepers that still exist, and their fingerprints, in pieces."""
         for records in self.fetch(ids):
-            yield RefetchedKeepers(list(records), self.fingerprint(list(records.values())))
+            yield list(records), self.fingerprint(list(records.values()))
 
 
 # For keepers whose shingles all stay in memory.
@@ -82,7 +75,7 @@ class BatchTexts(NamedTuple):
     """
 
     texts: Numbers
-    is_new: npt.NDArray[np.bool_]
+    is_new: Flags
 
 
 class KeeperRef(NamedTuple):
@@ -137,22 +130,6 @@ class Keepers:
         return self._kept
 
     @property
-    def nbytes(self) -> int:
-        """Bytes in memory, without the cache of shingles."""
-        return sum(self.parts.values())
-
-    @property
-    def parts(self) -> dict[str, int]:
-        """Bytes in memory by part, without the cache of shingles."""
-        return {
-            **self._index.parts,
-            "texts": self._texts.nbytes,
-            "ids": self._ids.nbytes + self._is_kept.nbytes,
-            "sizes": self._sizes.nbytes,
-            **({"ranks": self._ranks.nbytes + self._plan_numbers.nbytes} if self.has_ranks else {}),
-        }
-
-    @property
     def texts(self) -> int:
         """Number of distinct texts."""
         return len(self._index)
@@ -195,7 +172,7 @@ class Keepers:
     def _sizes_of(self, sets: Ragged) -> Sizes:
         return set_sizes(ShingleSets(sets.offsets, sets.values, self.group_words))
 
-    def can_be_similar(self, sizes: Sizes, texts: Numbers, least: float) -> npt.NDArray[np.bool_]:
+    def can_be_similar(self, sizes: Sizes, texts: Numbers, least: float) -> Flags:
         """Return which pairs of a shingle set and a text may be similar, as far as their sizes tell.
 
         The similarity of two sets is at most the size of the smaller one divided by that of the larger one.
@@ -210,12 +187,10 @@ class Keepers:
         """
         others = self._sizes[texts]
         most = np.minimum(sizes, others) / np.maximum(np.maximum(sizes, others), 1)
-        can_be: npt.NDArray[np.bool_] = (others == 0) | (most >= least)
+        can_be: Flags = (others == 0) | (most >= least)
         return can_be
 
-    def keep(
-        self, entered: BatchTexts, is_kept: npt.NDArray[np.bool_], ids: Sequence[bytes] | RawIds
-    ) -> None:
+    def keep(self, entered: BatchTexts, is_kept: Flags, ids: Sequence[bytes] | RawIds) -> None:
         """Make records the keepers of their texts.
 
         Args:
@@ -312,7 +287,7 @@ class Keepers:
             del self._others[keeper.text]
             self._is_kept[keeper.text] = False
 
-    def refetch(self, ids: Sequence[bytes]) -> Iterator[RefetchedKeepers]:
+    def refetch(self, ids: Sequence[bytes]) -> Iterator[tuple[Sequence[bytes], Fingerprints]]:
         """Fetch and fingerprint keepers again, in pieces; those that are missing are left out."""
         return self._older.refetch(ids)
 
@@ -383,12 +358,12 @@ class Keepers:
         """
         if not unconfirmed:
             return
-        for refetched in self._older.refetch([keeper.id for keeper in unconfirmed]):
-            numbers = self._texts.find(refetched.prints.digests).tolist()
-            present = list(map(KeeperRef, numbers, refetched.ids))
+        for ids, prints in self._older.refetch([keeper.id for keeper in unconfirmed]):
+            numbers = self._texts.find(prints.digests).tolist()
+            present = list(map(KeeperRef, numbers, ids))
             rows = [row for row, keeper in enumerate(present) if keeper in unconfirmed]
             texts = np.array([numbers[row] for row in rows], np.int64)
-            known = KnownShingles(texts, refetched.prints.shingles.take(rows))
+            known = KnownShingles(texts, prints.shingles.take(rows))
             self._sizes[texts] = self._sizes_of(known.sets)
             self._recent.put(known.texts.tolist(), known.sets)
             for row in rows:
@@ -409,9 +384,9 @@ class Keepers:
         """Number of records that were kept and are now missing or changed."""
         return len(self._missing)
 
-    def have_keeper(self, texts: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
+    def have_keeper(self, texts: npt.NDArray[np.integer]) -> Flags:
         """Return which of these texts have a keeper that is not missing, bool (n,)."""
-        has_keeper: npt.NDArray[np.bool_] = self._is_kept[texts]
+        has_keeper: Flags = self._is_kept[texts]
         if self._missing:
             for row in np.flatnonzero(has_keeper).tolist():
                 text = int(texts[row])

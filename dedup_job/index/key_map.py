@@ -5,7 +5,6 @@ from __future__ import annotations
 from dedup_job.index.key_map_buckets import (
     LEAST_WIDTH,
     MOST_WIDTH,
-    Flags,
     Keys,
     build_empty,
     insert_entries,
@@ -13,6 +12,7 @@ from dedup_job.index.key_map_buckets import (
     rebuild,
 )
 from dedup_job.index.key_map_search import Hits, KeyRule, Queries, Simhashes, search
+from dedup_job.native.array_types import Flags
 
 # Rebuild a map when this share of its slots is used.
 FULL = 0.95
@@ -26,16 +26,6 @@ class KeyMap:
         self._texts = 0
         self._used_slots = 0
         self._entries = build_empty(LEAST_WIDTH)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes in memory."""
-        return sum(column.nbytes for column in self._entries)
-
-    @property
-    def buckets(self) -> int:
-        """Number of buckets."""
-        return len(self._entries.directory) - 1
 
     def add(self, keys: Keys, has_key: Flags) -> None:
         """Add n texts, which get the next n numbers; a text without a key gets a number, too.
@@ -57,8 +47,9 @@ class KeyMap:
 
     def _needs_rebuild(self, new: int) -> bool:
         """Return whether `new` more entries would leave few free slots, or call for many more buckets."""
+        # The directory has an offset for each bucket, and the end of the last.
         # True from four times the present buckets on, so that a growing map is rebuilt rarely.
-        has_few_buckets = self._width > int(self.buckets).bit_length()
+        has_few_buckets = self._width > (len(self._entries.directory) - 1).bit_length()
         return has_few_buckets or self._used_slots + new > FULL * len(self._entries.tags)
 
     @property

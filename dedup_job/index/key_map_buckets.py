@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dedup_job.native.array_types import Flags
 from dedup_job.native.numba_compile import compiled, compiled_inline, popcount, prefetch
 
 # Tags in a word.
@@ -62,7 +63,6 @@ def clear_first_mark(marks: np.uint64) -> np.uint64:
 
 
 Keys = npt.NDArray[np.uint32]
-Flags = npt.NDArray[np.bool_]
 
 KEY_BITS, TAG_BITS = 32, 8
 # Keys are grouped by this many highest bits before they are inserted.

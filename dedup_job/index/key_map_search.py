@@ -12,7 +12,6 @@ from dedup_job.index.key_map_buckets import (
     FREE,
     TAGS_PER_WORD,
     Entries,
-    Flags,
     Keys,
     bucket_of,
     bucket_width,
@@ -24,6 +23,7 @@ from dedup_job.index.key_map_buckets import (
     tag_of,
     text_mask,
 )
+from dedup_job.native.array_types import Flags, Numbers
 from dedup_job.native.numba_compile import compiled, compiled_inline, popcount, prefetch
 
 Fingerprints = npt.NDArray[np.uint64]  # (n, words)
@@ -41,7 +41,7 @@ class Hits(NamedTuple):
     """
 
     numbers: npt.NDArray[np.uint64]
-    total: npt.NDArray[np.int64]
+    total: Numbers
 
 
 def collect_hits(search: Callable[[Hits], None], capacity: int) -> npt.NDArray[np.uint64]:
@@ -57,7 +57,7 @@ def collect_hits(search: Callable[[Hits], None], capacity: int) -> npt.NDArray[n
 
 def unpack_hits(
     numbers: npt.NDArray[np.uint64],
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+) -> tuple[Numbers, Numbers, Numbers]:
     """Unpack hits into queries, distances and texts.
 
     >>> [column.tolist() for column in unpack_hits(np.array([7 << 40 | 3 << 32 | 11], np.uint64))]
@@ -85,8 +85,6 @@ def differing_bits(left: Fingerprints, left_row: int, right: Fingerprints, right
         distance += np.int64(popcount(left[left_row, word] ^ right[right_row, word]))
     return distance
 
-
-Numbers = npt.NDArray[np.int64]
 
 SEGMENT_BITS = 16
 # A segment key: upper bits of the scattered segment, all bits of the next segment, the segment's lower bits.

@@ -7,12 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
-import numpy as np
-import numpy.typing as npt
-
+from dedup_job.index.similarity import Shingles
 from dedup_job.native.ragged_and_growing_arrays import Ragged
-
-Shingles = npt.NDArray[np.uint32]
 
 # Bytes of a cached set beside its hashes: its offset in the block, and its entry in a dictionary.
 ENTRY_BYTES = 150
@@ -58,11 +54,6 @@ class ShingleCache:
     def __contains__(self, ordinal: int) -> bool:
         return ordinal in self._places
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes in memory, approximately."""
-        return self._nbytes
-
     def get(self, ordinal: int) -> Shingles | None:
         """Return a keeper's shingles if they are cached.
 
@@ -84,19 +75,16 @@ class ShingleCache:
             sets: Their shingles; the arrays must not be views of larger ones, whose memory would not be
                 counted.
         """
-        self._put(_Block(ordinals, sets))
-
-    def _put(self, block: _Block) -> None:
-        rows = len(block.ordinals)
+        block, rows = _Block(ordinals, sets), len(ordinals)
         # Large blocks are halved: evicting one must not empty much of the cache.
         if rows > 1 and block.nbytes > self._capacity // MIN_BLOCKS:
-            self._put(block.between(0, rows // 2))
-            self._put(block.between(rows // 2, rows))
+            for half in (block.between(0, rows // 2), block.between(rows // 2, rows)):
+                self.put(half.ordinals, half.sets)
         elif rows and block.nbytes <= self._capacity:
             self._store(block)
         elif rows:
             # Too large to be cached; an older set of this keeper is out of date.
-            self._places.pop(block.ordinals[0], None)
+            self._places.pop(ordinals[0], None)
 
     def _store(self, block: _Block) -> None:
         number = next(self._block_numbers)
@@ -104,11 +92,9 @@ class ShingleCache:
         self._places.update(zip(block.ordinals, count(number * ROWS), strict=False))
         self._nbytes += block.nbytes
         while self._nbytes > self._capacity:
-            self._evict(*self._blocks.popitem(last=False))
-
-    def _evict(self, number: int, block: _Block) -> None:
-        self._nbytes -= block.nbytes
-        for row, ordinal in enumerate(block.ordinals):
-            # A keeper that was cached again is in a later block.
-            if self._places.get(ordinal) == number * ROWS + row:
-                del self._places[ordinal]
+            oldest, evicted = self._blocks.popitem(last=False)
+            self._nbytes -= evicted.nbytes
+            for row, ordinal in enumerate(evicted.ordinals):
+                # A keeper that was cached again is in a later block.
+                if self._places.get(ordinal) == oldest * ROWS + row:
+                    del self._places[ordinal]

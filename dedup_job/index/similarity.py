@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dedup_job.native.array_types import Numbers
 from dedup_job.native.numba_compile import compiled
 
 Shingles = npt.NDArray[np.uint32]
-Numbers = npt.NDArray[np.int64]
 Sizes = npt.NDArray[np.uint16]
 
 # Sizes of sets are stored in 16 bits; sets with more hashes count as this large.

@@ -50,11 +50,11 @@ class UndoBackup(Target):
     @property
     def name(self) -> str:
         """The full name of the collection."""
-        return self._collection.full_name
+        return self.collection.full_name
 
     def prepare(self, before: datetime) -> None:
         """Create the collection, so that a missing privilege is noticed; `before` as in `Target.remove`."""
-        self._collection.attempt(lambda: create_collection(self._collection.unretried))
+        self.collection.attempt(lambda: create_collection(self.collection.unretried))
         self.remove([], before)
 
     def put(self, raws: Sequence[bytes], check_held: Callable[[], object]) -> None:
@@ -71,7 +71,7 @@ class UndoBackup(Target):
 
     def pages(self) -> Iterator[list[bytes]]:
         """Yield the raw records, some megabytes at a time."""
-        return Pages(self._collection, lambda: PAGE).records_after(None)
+        return Pages(self.collection, lambda: PAGE).records_after(None)
 
 
 def reasons_to_stay(

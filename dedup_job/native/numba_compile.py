@@ -6,7 +6,6 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -75,8 +74,13 @@ def compiled(function: F) -> F:
 
     The code is cached for other processes. It runs without the global interpreter lock.
     """
-    with _use_our_cache():
+    # The setting is global, so it is restored: other packages' compiled functions keep their own cache.
+    before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
+    numba.config.CACHE_DIR = str(CACHE_FOLDER or before)  # type: ignore[attr-defined]
+    try:
         return cast(F, numba.njit(cache=CACHE_FOLDER is not None, nogil=True)(function))
+    finally:
+        numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
 
 
 def compiled_helper(function: F) -> F:
@@ -96,18 +100,6 @@ def compiled_inline(function: Callable[..., object]) -> Any:
     """
     # Passing the arrays of a table to a call takes longer than the helper's own work.
     return numba.njit(nogil=True, _nrt=False, forceinline=True)(function)  # type: ignore[call-overload]
-
-
-@contextmanager
-def _use_our_cache() -> Iterator[None]:
-    """Let numba use our cache folder for functions that are decorated inside."""
-    # The setting is global, so it is restored: other packages' compiled functions keep their own cache.
-    before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
-    numba.config.CACHE_DIR = str(CACHE_FOLDER or before)  # type: ignore[attr-defined]
-    try:
-        yield
-    finally:
-        numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
 
 
 def instruction(builder: Callable[..., object]) -> Any:

@@ -9,6 +9,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from dedup_job.native.array_types import Flags, Numbers
 from dedup_job.native.numba_compile import compiled
 
 
@@ -21,7 +22,7 @@ class Ragged:
         values: uint32, the rows one after the other.
     """
 
-    offsets: npt.NDArray[np.int64]
+    offsets: Numbers
     values: npt.NDArray[np.uint32]
 
     def __len__(self) -> int:
@@ -50,7 +51,7 @@ class Ragged:
             raise IndexError(f"there are {len(self)} rows; asked for {rows.min()} to {rows.max()}")
         return Ragged(*_take_rows(self.offsets, self.values, rows))
 
-    def where(self, is_kept: npt.NDArray[np.bool_]) -> Ragged:
+    def where(self, is_kept: Flags) -> Ragged:
         """Return the same rows with some of their values.
 
         Args:
@@ -68,8 +69,8 @@ class Ragged:
 
 @compiled
 def _take_rows(
-    offsets: npt.NDArray[np.int64], values: npt.NDArray[np.uint32], rows: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
+    offsets: Numbers, values: npt.NDArray[np.uint32], rows: Numbers
+) -> tuple[Numbers, npt.NDArray[np.uint32]]:
     """Return the offsets and the values of these rows."""
     ends = np.zeros(len(rows) + 1, np.int64)
     for i in range(len(rows)):
@@ -82,8 +83,8 @@ def _take_rows(
 
 @compiled
 def _keep_values(
-    offsets: npt.NDArray[np.int64], values: npt.NDArray[np.uint32], is_kept: npt.NDArray[np.bool_]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
+    offsets: Numbers, values: npt.NDArray[np.uint32], is_kept: Flags
+) -> tuple[Numbers, npt.NDArray[np.uint32]]:
     """Return the offsets and the values that are kept."""
     ends, kept = np.zeros_like(offsets), np.empty_like(values)
     filled = 0

@@ -293,7 +293,7 @@ def decide(
     in_order = make_verdicts(judgement, neighbours, reasons, keeper_of)
     for row, verdict in zip(order.tolist(), in_order, strict=True):
         verdicts[row] = CONFLICT if is_conflicting[row] else verdict
-    displaced = found.find_displaced(judgement, prints, matching, keepers) if by_rank else ()
+    displaced = found.find_displaced(judgement, matching, keepers) if by_rank else ()
     return Decision(verdicts, relied_on, displaced)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dedup_job.native.array_types import Numbers
 from dedup_job.native.ragged_and_growing_arrays import Ragged
 from dedup_job.preference.preference_ranks import preference_keys
 from dedup_job.records import Fingerprints
@@ -137,7 +138,7 @@ def in_batches(table: pa.Table) -> Iterator[pa.RecordBatch]:
     yield from table.to_batches(max_chunksize=1 << 16)
 
 
-def _binary(offsets: npt.NDArray[np.int64], values: npt.NDArray[Any]) -> pa.Array:
+def _binary(offsets: Numbers, values: npt.NDArray[Any]) -> pa.Array:
     """Build a binary array from its two buffers.
 
     Args:

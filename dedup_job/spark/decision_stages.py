@@ -14,24 +14,22 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dedup_job.fingerprint.recipe import Matching
+from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.index.similarity import ShingleSets, similarities_at_least
+from dedup_job.native.array_types import Flags, Numbers
 from dedup_job.native.numba_compile import compiled
 from dedup_job.native.ragged_and_growing_arrays import Ragged
 from dedup_job.spark import candidates
-from dedup_job.spark.adjust_planned_verdicts import Phase
 from dedup_job.spark.arrow_columns import POSITION_BITS, ddl, in_batches, numbers, sets
 from dedup_job.spark.candidates import PAIRS, TEXTS, Batches
+from dedup_job.spark.check_and_commit_verdicts import Phase
 from dedup_job.spark.stage_files import Stage, Work
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-Numbers = npt.NDArray[np.int64]
 
 
 def dropped(later: Numbers, earlier: Numbers) -> Numbers:
@@ -55,7 +53,7 @@ def dropped(later: Numbers, earlier: Numbers) -> Numbers:
 
 
 @compiled
-def _dropped_texts(later: Numbers, earlier: Numbers, texts: int) -> npt.NDArray[np.bool_]:
+def _dropped_texts(later: Numbers, earlier: Numbers, texts: int) -> Flags:
     """Decide all texts in one pass over the edges.
 
     Args:
@@ -139,18 +137,14 @@ class Shape:
     """The parameters of the decision stages.
 
     Attributes:
-        matching: From the recipe; the verdicts depend on it.
-        words: 64-bit words in a fingerprint.
-        group_words: 32-bit words of the group before the shingles of a text.
+        recipe: The recipe; the verdicts depend on it.
         partitions: Least number of partitions of a stage; the verdicts do not depend on it.
         first_order: `order` from which records are of the source; those before are of references.
     """
 
-    matching: Matching
-    words: int
-    group_words: int
+    recipe: Recipe
     partitions: int
-    first_order: int = 0
+    first_order: int
 
 
 def decided(work: Work, records: Stage, shape: Shape) -> Stage:
@@ -159,7 +153,7 @@ def decided(work: Work, records: Stage, shape: Shape) -> Stage:
     Args:
         work: The work folder.
         records: The `records` stage, with the columns of `arrow_columns.RECORDS`.
-        shape: The matching and the division of the work.
+        shape: The recipe and the division of the work.
 
     Returns:
         The `verdicts` stage, one folder of files for each range of the source.
@@ -180,7 +174,7 @@ def _in_turn(work: Work, records: DataFrame, shape: Shape) -> DataFrame:
     """
     from pyspark.sql import functions as f
 
-    if not shape.matching.prefer:
+    if not shape.recipe.matching.prefer:
         return records.withColumn("turn", f.col("order"))
 
     def sorted_best_first() -> DataFrame:
@@ -201,7 +195,7 @@ def _texts(records: DataFrame, shape: Shape) -> DataFrame:
 
     known = ("id", "bits", "near", "keys")
     best = f.min(f.struct("turn", *known)).alias("best")
-    again = f.lit(True) if shape.matching.prefer else f.count("*") > 1
+    again = f.lit(True) if shape.recipe.matching.prefer else f.count("*") > 1
     found = _judged(records).groupBy("digest").agg(f.min("order").alias("text"), best, again.alias("again"))
     asks = (f.col("text") >= shape.first_order).alias("asks")
     columns = [f.col(f"best.{name}") for name in ("turn", *known)]
@@ -218,10 +212,11 @@ def _judged(records: DataFrame) -> DataFrame:
 def _pairs(texts: Stage, shape: Shape) -> DataFrame:
     """Return the candidates of each text."""
     # An upper bound of the entries: a 64-bit word has four segments, with two keys each.
-    rows = texts.manifest.rows * (8 * shape.words + shape.matching.bands)
+    words = shape.recipe.bits // 64
+    rows = texts.manifest.rows * (8 * words + shape.recipe.matching.bands)
     parts = max(shape.partitions, -(-rows // ENTRIES_AT_ONCE))
     crowd = max(CROWD, rows // parts // CROWDS)
-    return candidates.found(texts.table, shape.matching, candidates.Cut(shape.words, parts, crowd))
+    return candidates.found(texts.table, shape.recipe.matching, candidates.Cut(words, parts, crowd))
 
 
 def _matches(records: DataFrame, pairs: Stage, shape: Shape) -> DataFrame:
@@ -234,7 +229,7 @@ def _matches(records: DataFrame, pairs: Stage, shape: Shape) -> DataFrame:
     """
     from pyspark.sql import functions as f
 
-    least, group_words = shape.matching.min_similarity, shape.group_words
+    least, group_words = shape.recipe.matching.min_similarity, shape.recipe.group_words
     if not least:
         return pairs.table.withColumn("similarity", f.lit(None).cast("double"))
     parts = max(shape.partitions, -(-pairs.manifest.rows // PAIRS_AT_ONCE))
@@ -282,7 +277,7 @@ def _dropped(matches: Stage, texts: DataFrame, shape: Shape, folder: str) -> Dat
     from pyspark.sql import functions as f
 
     pairs = matches.table.select("text", "other")
-    if shape.matching.prefer:
+    if shape.recipe.matching.prefer:
         turns = texts.select("text", "turn")
         pairs = pairs.join(turns, "text").select("other", f.col("turn").alias("worse"))
         pairs = pairs.join(turns.withColumnRenamed("text", "other"), "other")
@@ -317,7 +312,7 @@ def _verdicts(
     )
     keeper = ("is_kept", f.col("best").alias("id"), f.col("best_turn").alias("turn"))
     others = known.select(f.col("text").alias("other"), *keeper)
-    # Sorts by the fields in this order: the nearest candidate wins, then the earliest.
+    # The fields of `ExpectedMatch`, sorted by in this order: the nearest candidate wins, then the earliest.
     near = f.array_sort(f.collect_list(f.struct("distance", "other", "similarity", "is_kept", "id", "turn")))
     around = matches.join(others, "other").groupBy("text").agg(near.alias("matches"))
     known = known.join(around, "text", "left")
@@ -326,7 +321,7 @@ def _verdicts(
     expected = judged.unionByName(unchecked, allowMissingColumns=True)
     is_duplicate = ~(f.col("is_kept") & (f.col("turn") == f.col("best_turn")))
     phase = f.when(f.col("order") < shape.first_order, int(Phase.REFERENCE))
-    if shape.matching.prefer:
+    if shape.recipe.matching.prefer:
         phase = phase.when(is_duplicate, int(Phase.DUPLICATES))
     expected = expected.withColumn("phase", phase.otherwise(int(Phase.MAIN)).cast("bigint"))
     after = f.when(f.col("phase") == int(Phase.DUPLICATES), DUPLICATE_RANGES).otherwise(0)

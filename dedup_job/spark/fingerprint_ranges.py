@@ -1,17 +1,25 @@
-"""Read and fingerprint ranges of the source on Spark executors, one task for each range."""
+"""Read and fingerprint ranges of the source and of references on Spark executors, one task for each range."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from dedup_job.config import Settings
 from dedup_job.fingerprint.recipe import Recipe
+from dedup_job.mongo.mark_field import MarkField
+from dedup_job.mongo.pages import MAX_KEY, BatchSize, Window
+from dedup_job.mongo.read_rate_limit import Pace
+from dedup_job.mongo.retrying_collection import RetryingCollection
+from dedup_job.mongo.source import Members, Source
+from dedup_job.pipeline.command_context import connect_to, make_reference, read_rates, retry_policy
 from dedup_job.pipeline.fingerprint_workers import Capacity, FingerprintWorkers
 from dedup_job.pipeline.skip_restored_and_long_ids import skip_records
 from dedup_job.preference.preference_ranks import BEST
@@ -20,6 +28,10 @@ from dedup_job.spark.arrow_columns import POSITION_BITS, RECORDS, ddl, records
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+RECORDS_A_RANGE = 100_000
+# Random ids per range.  Every 20th id begins a range, which makes the ranges about equal.
+DRAWN_A_RANGE = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,28 +51,76 @@ class SourceRange:
     reference: int | None = None
 
 
-def ranges(splits: Sequence[bytes], last: bytes | None, reference: int | None = None) -> list[SourceRange]:
-    """Divide the source, or a reference, into ranges.
+def ranges(source: Source, least: int, reference: int | None = None) -> list[SourceRange]:
+    """Divide a collection into about equal ranges; records that arrive behind its last id are in none.
 
     Args:
-        splits: Ids, ascending; each begins a range.
-        last: The greatest id of the source: records that arrive behind it later are not read. None for no
-            limit.
+        source: Reads the collection.
+        least: Least number of ranges, if there are enough records.
         reference: Position of the reference collection among the settings; None for the source.
     """
-    starts: list[bytes | None] = [None, *splits]
-    bounds = zip(starts, [*splits, last], strict=True)
-    found = [SourceRange(start, before, reference=reference) for start, before in bounds]
+    count = max(least, -(-source.estimated_count() // RECORDS_A_RANGE))
+    drawn = source.draw_ids(DRAWN_A_RANGE * count)
+    splits = [drawn[len(drawn) * place // count] for place in range(1, count)] if drawn else []
+    last = source.last()
+    bounds = [None, *dict.fromkeys(splits), None if last == MAX_KEY else last]
+    found = [SourceRange(start, before, reference=reference) for start, before in pairwise(bounds)]
     # `before` is not included, so the record with the greatest id gets a range of its own.
-    return [*found, SourceRange(last, None, True, reference)] if last is not None else found
+    return [*found, SourceRange(bounds[-1], None, True, reference)] if bounds[-1] is not None else found
+
+
+@dataclass(frozen=True, slots=True)
+class SourceReading:
+    """Reads ranges of the source and of references on an executor, with a share of the rate limit.
+
+    Attributes:
+        settings: The settings of the backfill.
+        uri: Connection string of the source.
+        reference_uris: Connection string of each reference.
+        share: Number of tasks that read at the same time.
+        members: The members from which records are read.
+    """
+
+    settings: Settings
+    uri: str
+    reference_uris: Sequence[str]
+    share: int
+    members: Members
+
+    def batches(self, range_: SourceRange) -> Iterator[Batch]:
+        """Yield the records of a range, in order; reference records as the job sees them."""
+        settings, limits = self.settings.source, self.settings.limits
+        retry, pace = retry_policy(self.settings), Pace(read_rates(self.settings, self.share))
+        size = BatchSize(limits.batch_records, limits.batch_mb << 20)
+        if range_.reference is None:
+            with connect_to(self.settings, self.uri, "source") as client:
+                found = client[settings.database][settings.collection]
+                collection = RetryingCollection(found, "the source", retry)
+                read = MarkField(self.settings.mark.field).without
+                source = Source(collection, settings.condition, size, pace, read, self.members)
+                yield from _read_range(source, range_)
+            return
+        named = self.settings.reference[range_.reference]
+        name = f"reference {named.full_name}"
+        with connect_to(self.settings, self.reference_uris[range_.reference], name) as client:
+            found = client[named.database][named.collection]
+            records = Source(RetryingCollection(found, f"the {name}", retry), {}, size, pace)
+            reference = make_reference(self.settings, range_.reference, records)
+            yield from map(reference.views, _read_range(records, range_))
+
+
+def _read_range(source: Source, range_: SourceRange) -> Iterator[Batch]:
+    if not range_.is_one:
+        yield from source.batches(Window(start=range_.start, before=range_.before))
+    elif range_.start is not None and (batch := source.stretch(range_.start, 1)).ids == [range_.start]:
+        yield batch
 
 
 def read(
     spark: SparkSession,
     all_ranges: Sequence[SourceRange],
-    batches: Callable[[SourceRange], Iterator[Batch]],
+    reading: SourceReading,
     recipe: Recipe,
-    capacity: Capacity,
     restored: frozenset[bytes],
 ) -> DataFrame:
     """Read and fingerprint ranges, in one task for each.
@@ -68,14 +128,15 @@ def read(
     Args:
         spark: The session.
         all_ranges: The ranges of the source and of the references, at least one.
-        batches: Yields the records of a range, in order. Spark sends it with each task, so it can be pickled.
+        reading: Reads a range. Spark sends it with each task, so it can be pickled.
         recipe: The recipe of the run.
-        capacity: Limits of each task's engine.
         restored: Ids of restored records, which are copied without being compared.
 
     Returns:
         A table with the columns of `arrow_columns.RECORDS`.
     """
+    limits = reading.settings.limits
+    capacity = Capacity(1, limits.in_flight_mb << 20, limits.record_seconds)
 
     def work(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # The workers of this process.
@@ -84,7 +145,7 @@ def read(
             for number in batch.column(0).to_pylist():
                 first = number << POSITION_BITS
                 range_ = all_ranges[number]
-                fingerprinted = engine.fingerprint_batches(batches(range_))
+                fingerprinted = engine.fingerprint_batches(reading.batches(range_))
                 for read_, prints in skip_records(fingerprinted, restored.intersection):
                     if range_.reference is not None and prints.ranks is not None:
                         # A reference record stays where it is, so no record may be better.

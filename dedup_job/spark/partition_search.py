@@ -20,9 +20,7 @@ from dedup_job.fingerprint.recipe import Matching
 from dedup_job.index import candidate_index
 from dedup_job.index.key_map import KeyMap
 from dedup_job.index.key_map_search import Hits, KeyRule, Queries, Simhashes, collect_hits, unpack_hits
-
-Numbers = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
+from dedup_job.native.array_types import Flags, Numbers
 
 # A place is one int64: the key in the lower 32 bits, the number of its map in the next 8, and the part of a
 # crowded key above.
@@ -77,11 +75,6 @@ class KeyEntries(NamedTuple):
     again: Flags
     asks: Flags
 
-    @property
-    def keys(self) -> Numbers:
-        """Keys with the numbers of their maps, without the part: int64, shape (n,)."""
-        return self.place & (1 << PART_SHIFT) - 1
-
     def take(self, rows: npt.NDArray[np.intp] | Flags) -> KeyEntries:
         """Return the entries in these rows."""
         return KeyEntries._make(column[rows] for column in self)
@@ -126,6 +119,10 @@ class FoundPairs(NamedTuple):
     other: Numbers
     by: Numbers
     distance: Numbers
+
+    def take(self, rows: npt.NDArray[np.intp] | Flags) -> FoundPairs:
+        """Return the pairs in these rows."""
+        return FoundPairs._make(column[rows] for column in self)
 
 
 def entries(texts: DistinctTexts, matching: Matching) -> KeyEntries:
@@ -205,14 +202,14 @@ def first_found(pairs: FoundPairs) -> FoundPairs:
     """
     # The two entries of a segment can both find a pair: it counts once towards the limit.
     pairs = _once(pairs, pairs.other, pairs.by, pairs.text)
-    is_first = _ranks(pairs.text, pairs.by) < candidate_index.FOUND
-    pairs = FoundPairs._make(column[is_first] for column in pairs)
+    pairs = pairs.take(_ranks(pairs.text, pairs.by) < candidate_index.FOUND)
     return _once(pairs, pairs.other, pairs.text)
 
 
 def _by_map(entries: KeyEntries) -> Iterator[tuple[int, KeyEntries]]:
     """Yield the number of each map, and its entries ordered by text, with each text once."""
-    maps = (entries.keys >> MAP_SHIFT).astype(np.uint8)
+    # The part above the number of the map is cut off.
+    maps = (entries.place >> MAP_SHIFT).astype(np.uint8)
     by_map = np.argsort(maps, kind="stable")
     bounds = np.searchsorted(maps[by_map], np.arange(256))
     for number, (start, stop) in enumerate(pairwise(bounds.tolist())):
@@ -253,13 +250,8 @@ def _looked_up(
 
         query, distance, other = unpack_hits(collect_hits(search, candidate_index.HITS_PER_QUERY * len(rows)))
         row = rows[query]
-        is_wanted = (other < row) | entries.again[row]
-        text, other, distance = (
-            entries.text[row[is_wanted]],
-            entries.text[other[is_wanted]],
-            distance[is_wanted],
-        )
-        yield FoundPairs(text, other, np.full(len(text), by), distance)
+        pairs = FoundPairs(entries.text[row], entries.text[other], np.full(len(row), by), distance)
+        yield pairs.take((other < row) | entries.again[row])
 
 
 def _ranks(*columns: npt.NDArray[np.integer]) -> Numbers:
@@ -274,7 +266,7 @@ def _ranks(*columns: npt.NDArray[np.integer]) -> Numbers:
 def _once(pairs: FoundPairs, *columns: Numbers) -> FoundPairs:
     """Remove pairs that are equal in these columns, and sort by the columns, the last one first."""
     order, begins = _runs(columns)
-    return FoundPairs._make(column[order[begins]] for column in pairs)
+    return pairs.take(order[begins])
 
 
 def _runs(columns: tuple[npt.NDArray[np.integer], ...]) -> tuple[npt.NDArray[np.intp], Flags]:

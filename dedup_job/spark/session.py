@@ -12,9 +12,9 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from dedup_job.config import EngineSettings
 from dedup_job.errors import ConfigError, DedupError, StorageFull, Unreachable
 from dedup_job.pipeline.measure_and_limit_memory import available_bytes
 from dedup_job.spark.spark_errors import class_of
@@ -56,35 +56,15 @@ ALONE: Mapping[str, str] = {
 log = logging.getLogger("dedup_job")
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """Where Spark runs.
-
-    Attributes:
-        master: Spark's master URL. None for the master of spark-submit, or without spark-submit for all
-            processors of this machine.
-        conf: Further settings of Spark.
-        partitions: Least number of partitions of a stage; None for four per processor.
-    """
-
-    master: str | None = None
-    conf: Mapping[str, str] = field(default_factory=dict)
-    partitions: int | None = None
-
-    @property
-    def is_local(self) -> bool:
-        """Whether the executors are threads of the driver."""
-        return self.master is not None and self.master.startswith("local")
-
-
 @contextmanager
-def session(cluster: Cluster, name: str) -> Iterator[SparkSession]:
+def session(engine: EngineSettings, name: str) -> Iterator[SparkSession]:
     """Start a Spark session, or use the session that is already active in this process.
 
     A session that is started here is stopped at the end; an active one is left running.
 
     Args:
-        cluster: Where Spark runs.
+        engine: The settings. Without `master`, Spark runs where spark-submit says or, without spark-submit,
+            on all processors of this machine.
         name: Name of the application, as Spark's pages show it.
 
     Raises:
@@ -99,7 +79,7 @@ def session(cluster: Cluster, name: str) -> Iterator[SparkSession]:
     if running := SparkSession.getActiveSession():
         yield running
         return
-    spark = _start(cluster, name)
+    spark = _start(engine, name)
     try:
         with name_end_of_java(spark), warn_no_workers(spark.sparkContext):
             yield spark
@@ -127,27 +107,29 @@ def name_end_of_java(spark: SparkSession) -> Iterator[None]:
         raise StorageFull(JAVA_ENDED) from error
 
 
-def _start(cluster: Cluster, name: str) -> SparkSession:
+def _start(engine: EngineSettings, name: str) -> SparkSession:
     """Start a session; the errors are those of `session`."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
+    master = engine.master
     # spark-submit sets this variable: it has started Java, but not a session.
-    is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    if not is_submitted:
-        cluster = Cluster(cluster.master or "local[*]", cluster.conf, cluster.partitions)
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        master = master or "local[*]"
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if cluster.is_local:
+    # The executors are threads of the driver.
+    is_local = master is not None and master.startswith("local")
+    if is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName(name)
     bar = {"spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower()}
-    parts = {"spark.sql.shuffle.partitions": str(cluster.partitions)} if cluster.partitions else {}
-    alone = {**ALONE, **_heap()} if cluster.is_local else {}
-    for key, value in {**USUAL, **bar, **parts, **alone, **cluster.conf}.items():
+    parts = {"spark.sql.shuffle.partitions": str(engine.partitions)} if engine.partitions else {}
+    alone = {**ALONE, **_heap()} if is_local else {}
+    for key, value in {**USUAL, **bar, **parts, **alone, **engine.conf}.items():
         builder = builder.config(key, value)
-    if cluster.master is not None:
-        builder = builder.master(cluster.master)
+    if master is not None:
+        builder = builder.master(master)
     try:
         spark = builder.getOrCreate()
     except PySparkRuntimeError:
@@ -157,14 +139,14 @@ def _start(cluster: Cluster, name: str) -> SparkSession:
             ) from None
         raise StorageFull(f"{JAVA_ENDED}; see what Java says above, if it says anything") from None
     except (Py4JError, OSError) as error:
-        if cluster.is_local:
+        if is_local:
             raise StorageFull(
                 f"Spark does not start ({class_of(error)}); see what it says above: can this user write to "
                 "its folder for temporary files (spark.local.dir, SPARK_LOCAL_DIRS), is there room, and is "
                 "spark.driver.memory in [engine.conf] at least 450m?"
             ) from None
         raise Unreachable(
-            f"Spark does not start on {cluster.master or 'the master of spark-submit'} ({class_of(error)}): "
+            f"Spark does not start on {master or 'the master of spark-submit'} ({class_of(error)}): "
             "is the address in [engine] master right, and does a master run there?"
         ) from None
     spark.sparkContext.setLogLevel("ERROR")

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from dedup_job.config import WILDCARDS, EngineSettings
 from dedup_job.errors import ConfigError, StorageFull, Unreachable
-from dedup_job.spark.session import Cluster, session
+from dedup_job.spark.session import session
 from dedup_job.spark.spark_errors import NO_SPACE, java_causes
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def check_work_folder(engine: EngineSettings) -> None:
     Raises:
         DedupError: As `session` and `make_work_folder`.
     """
-    with session(Cluster("local[1]", engine.conf), "dedup-job doctor") as spark:
+    with session(EngineSettings(master="local[1]", conf=engine.conf), "dedup-job doctor") as spark:
         for path in make_work_folder(spark, engine.work_folder):
             # Not recursively: a folder in which somebody has begun to write stays.
             path.getFileSystem(spark._jsc.hadoopConfiguration()).delete(path, False)

@@ -32,6 +32,7 @@ from dedup_job.index.keeper_of_each_text import Keepers
 from dedup_job.records import PlanTexts, RawIds
 from dedup_job.text.extract_and_clean import Reader
 from dedup_job.text.fields import TextFields
+from scripts.bench.index_memory import keepers_bytes
 from scripts.bench.measure import documents, numbers, row, table
 
 Numbers = npt.NDArray[np.uint64]
@@ -121,14 +122,14 @@ def measured(trial: Trial) -> tuple[Any, ...]:
         if keepers.texts > 0.9 * trial.count:
             looked, entered = looked + ended - between, entered + between - began
             found, counted = found + len(candidates.texts), counted + len(texts)
-    parts = {name: round(nbytes / trial.count, 1) for name, nbytes in keepers.parts.items()}
+    parts = {name: nbytes / trial.count for name, nbytes in keepers_bytes(keepers).items()}
     each = 1e6 / max(1, counted)
     return (
         looked * each,
         entered * each,
         found / max(1, counted),
-        keepers.nbytes / trial.count,
-        ", ".join(f"{name} {nbytes}" for name, nbytes in parts.items()),
+        sum(parts.values()),
+        ", ".join(f"{name} {nbytes:.1f}" for name, nbytes in parts.items()),
         peak_rss() / 2**20,
     )
 

@@ -20,6 +20,7 @@ from dedup_job.commands.backfill_and_run import decide
 from dedup_job.pipeline.measure_and_limit_memory import family, resident_bytes
 from dedup_job.records import Plan
 from scripts.bench.corpus import Mix, generate
+from scripts.bench.index_memory import keepers_bytes
 from scripts.bench.measure import MB, fill, job_commands, mongod_of, row, table
 from scripts.bench.watched_job import WatchedContext
 from scripts.dev.local_mongod import open_server
@@ -40,9 +41,9 @@ class Marks:
         before, self.decided = self.decided, self.decided + len(plan)
         if before // self.every == self.decided // self.every:
             return
-        now, index = resident_bytes(os.getpid()) or 0, self.parts.seen.nbytes
+        now, index = resident_bytes(os.getpid()) or 0, sum(keepers_bytes(self.parts.seen).values())
         # A private attribute: only this benchmark needs the size of the cache.
-        texts = self.parts.seen._recent.nbytes
+        texts = self.parts.seen._recent._nbytes
         workers = sum(resident_bytes(pid) or 0 for pid in family() if pid != self.mongod)
         self.others.append(now - index - texts)
         row(
@@ -75,7 +76,7 @@ def main() -> None:
         with WatchedContext(config.load_settings(commands.settings)) as parts:
             marks = Marks(parts, max(1, records // args.marks), mongod_of(server))
             report = decide(parts, "backfill", marks.observe)
-            index = parts.seen.nbytes / len(parts.seen)
+            index = sum(keepers_bytes(parts.seen).values()) / len(parts.seen)
     grown = (marks.others[-1] - marks.others[1]) / MB
     print(
         f"\n{report.docs_per_second:,.0f} documents/s; the index takes {index:.1f} bytes a keeper; "

@@ -35,6 +35,7 @@ from dedup_job.records import BACKFILL, UNIQUE, Counts, Plan
 from dedup_job.text.extract_and_clean import Reader
 from dedup_job.text.fields import TextFields
 from scripts.bench.index import scattered
+from scripts.bench.index_memory import keepers_bytes
 from scripts.bench.measure import numbers
 from scripts.dev.local_mongod import LocalMongod
 
@@ -81,7 +82,8 @@ def phases(reader: LedgerReader, plans: int, recipe: Recipe) -> Iterator[tuple[s
     yield "the ledger is taken in", passed()
     texts = stored(plans, recipe.matching).plan.texts
     keepers.candidates(keepers.add_texts(texts.ids, texts).texts, texts.keys)
-    yield f"a first batch is looked up ({keepers.nbytes / keepers.texts:.1f} bytes a record)", passed()
+    nbytes = sum(keepers_bytes(keepers).values())
+    yield f"a first batch is looked up ({nbytes / keepers.texts:.1f} bytes a record)", passed()
     Window().without(reader.plan_columns(head(plans)))
     yield "all its ids are left out, where they hold no time", passed()
 

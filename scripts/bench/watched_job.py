@@ -15,6 +15,7 @@ from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
 from dedup_job.pipeline.measure_and_limit_memory import family, resident_bytes
 from dedup_job.records import Plan
 from dedup_job.report.run_summary import RunSummary
+from scripts.bench.index_memory import keepers_bytes
 from scripts.bench.measure import cpu_seconds, job_commands, mongod_of
 from scripts.dev.local_mongod import Server
 
@@ -107,7 +108,9 @@ class Watch:
                 self.workers[pid] = max(self.workers.get(pid, 0.0), cpu_seconds(pid))
         keepers, workers = self.context.seen, sum(self.workers.values())
         now = resident_bytes(os.getpid()) or 0
-        return Mark(self.decided, len(keepers), perf_counter(), process_time(), workers, now, keepers.parts)
+        return Mark(
+            self.decided, len(keepers), perf_counter(), process_time(), workers, now, keepers_bytes(keepers)
+        )
 
 
 def backfill(

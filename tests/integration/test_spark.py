@@ -24,7 +24,7 @@ from dedup_job.errors import ConfigError, GuardStop, LeaseHeld, StorageFull, Unr
 from dedup_job.ledger.settings_fit_ledger import Consent
 from dedup_job.pipeline.guards import FIRST_RECORDS
 from dedup_job.report.run_summary import RunSummary
-from dedup_job.spark.session import Cluster, session
+from dedup_job.spark.session import session
 from scripts.bench.corpus import Mix, generate
 from scripts.bench.made_up import Collection, Forms
 from tests.support.colliding_texts import ONE, OTHER
@@ -68,7 +68,8 @@ def spark() -> Iterator[Any]:
     """Spark on two cores, for all tests: each of its Python workers takes a while to begin."""
     # Java runs for seconds here, so code that it compiles at once pays, not code that it compiles well.
     java = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-    with session(Cluster("local[2]", {"spark.sql.shuffle.partitions": "2", **java}), "tests") as running:
+    engine = EngineSettings(master="local[2]", conf={"spark.sql.shuffle.partitions": "2", **java})
+    with session(engine, "tests") as running:
         yield running
 
 

@@ -31,6 +31,7 @@ from dedup_job.native.ragged_and_growing_arrays import Ragged
 from dedup_job.pipeline import job
 from dedup_job.records import Fingerprints, RawIds
 from scripts.bench.corpus import Mix, generate
+from scripts.bench.index_memory import candidate_index_bytes
 from tests.support.recipes import recipe_of
 
 AT = 0.8
@@ -236,7 +237,7 @@ def test_a_key_takes_as_many_bytes_as_the_index_holds_for_it() -> None:
     assert row(replace(PRESENT, bands=0)).nbytes == 9 + 4 * KEY_BYTES
     # Without segments all fingerprints are compared.
     assert row(replace(PRESENT, radius=4)).nbytes == 9 + 8 * KEY_BYTES
-    parts = index.parts
+    parts = candidate_index_bytes(index)
     assert (parts["segments"] + parts["bands"]) / count / 12 == pytest.approx(KEY_BYTES, rel=0.25)
 
 

@@ -43,7 +43,7 @@ def test_what_is_there_is_what_was_put_last_and_no_more_bytes_are_held_than_allo
         assert {number: one.tolist() for number, one in found.items()} == {
             number: expected[number].tolist() for number in found
         }
-        assert sum(one.nbytes + ENTRY_BYTES for one in found.values()) <= recent.nbytes <= most
+        assert sum(one.nbytes + ENTRY_BYTES for one in found.values()) <= recent._nbytes <= most
         assert all(ordinal in recent for ordinal in found)
 
 
@@ -85,7 +85,7 @@ def test_a_keeper_put_again_may_be_forgotten_before_the_block_that_it_was_in_fir
     for ordinal in range(3, 9):
         put(recent, ordinal, 5)
     assert [ordinal for ordinal in range(9) if ordinal in recent] == [5, 6, 7, 8]
-    assert recent.nbytes == 4 * (20 + ENTRY_BYTES)
+    assert recent._nbytes == 4 * (20 + ENTRY_BYTES)
 
 
 def test_what_was_never_put_is_not_there() -> None:
@@ -109,4 +109,4 @@ def test_an_entry_takes_about_the_bytes_that_it_is_counted_with() -> None:
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert 0.6 < held / recent.nbytes <= 1.05
+    assert 0.6 < held / recent._nbytes <= 1.05

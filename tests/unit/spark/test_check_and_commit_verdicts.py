@@ -8,8 +8,13 @@ import numpy as np
 import pytest
 
 from dedup_job.records import Action, Batch, Plan, Verdict, digests
-from dedup_job.spark.adjust_planned_verdicts import Deviations, ExpectedMatch, ExpectedRows, Phase
-from dedup_job.spark.check_and_commit_verdicts import CommitJob, commit_verdicts
+from dedup_job.spark.check_and_commit_verdicts import (
+    Deviations,
+    ExpectedMatch,
+    ExpectedRows,
+    Phase,
+    commit_verdicts,
+)
 
 BATCH = 5
 
@@ -89,7 +94,6 @@ class Collection:
         column = digests(raw(number) for number in range(count))
         by_text = digests(str(text).encode() for text in self.texts)
         return ExpectedRows(
-            order=np.arange(count),
             ids=[raw_id(number) for number in range(count)],
             text=np.array(self.texts),
             is_kept=np.array([text >= 0 and found[text] == text for text in self.texts]),
@@ -124,7 +128,7 @@ class World:
         parts = [rows.take(np.arange(at, min(at + BATCH, len(rows)))) for at in range(0, len(rows), BATCH)]
         deviations = Deviations() if deviations is None else deviations
         _, self.left = commit_verdicts(
-            CommitJob(parts, self.records, self.taken_out, self.commit, lambda *_: None, deviations)
+            parts, self.records, self.taken_out, self.commit, lambda *_: None, deviations
         )
         return deviations
 

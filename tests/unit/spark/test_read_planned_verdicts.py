@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from dedup_job.errors import StateError
-from dedup_job.spark.adjust_planned_verdicts import chunks, rows, so_far
+from dedup_job.spark.read_planned_verdicts import chunks, rows, so_far
 
 pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
