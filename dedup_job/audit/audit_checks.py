@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +21,9 @@ RESTORE = (
     "DELETE FROM noted WHERE name = 'dropped' AND id IN (SELECT id FROM restored)",
 )
 NOTING = ("dropped", "exceptions")
+# Records shown of each kind of difference.
+SAMPLES = 5
+IDS_AT_ONCE = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,10 @@ class Check:
     means: str
     question: str = ""
     of_sample: bool = True
+
+    def difference(self, count: int, samples: Sequence[Mapping[str, Any]]) -> AuditDifference:
+        """Return so many differences of this kind, with the first as samples."""
+        return AuditDifference(self.name, self.means, count, samples[:SAMPLES])
 
 
 # With a damaged ledger, the other checks would mean nothing.
@@ -229,20 +236,13 @@ def checks_of_records(context: Context) -> tuple[Check, ...]:
     )
 
 
-# Records shown of each kind of difference.
-SAMPLES = 5
-IDS_AT_ONCE = 1_000
-
-
 def check_ledger(audit: AuditSession) -> list[AuditDifference]:
     """Return the faults of the ledger itself."""
     plans = {kind.name: audit.book.faults(kind.name) for kind in LEDGER}
     if audit.head.pending is not None:
         plans["pending"] = [audit.head.pending.number]
     return [
-        AuditDifference(
-            kind.name, kind.means, len(numbers), [{"plan": number} for number in numbers[:SAMPLES]]
-        )
+        kind.difference(len(numbers), [{"plan": number} for number in numbers])
         for kind in LEDGER
         if (numbers := plans[kind.name])
     ]
@@ -256,11 +256,11 @@ def check_head(audit: AuditSession) -> Iterator[AuditDifference]:
     shown = {name: {"head": in_head[name], "plans": n} for name, n in counted.items() if n != in_head[name]}
     counters, watermark = HEAD_CHECKS
     if shown:
-        yield AuditDifference(counters.name, counters.means, len(shown), [shown])
+        yield counters.difference(len(shown), [shown])
     if last != head.watermark:
         ids = {"head_id": head.watermark, "plans_id": last}
         pair = {name: extended(raw_id) if raw_id else None for name, raw_id in ids.items()}
-        yield AuditDifference(watermark.name, watermark.means, 1, [pair])
+        yield watermark.difference(1, [pair])
 
 
 def check_numbers(audit: AuditSession) -> Iterator[AuditDifference]:
@@ -283,7 +283,7 @@ def check_numbers(audit: AuditSession) -> Iterator[AuditDifference]:
         if (size := reader.size(name)) != number
     ]
     if wrong:
-        yield AuditDifference(NUMBERS.name, NUMBERS.means, len(wrong), wrong)
+        yield NUMBERS.difference(len(wrong), wrong)
 
 
 def check_records(audit: AuditSession, kinds: Iterable[Check]) -> Iterator[AuditDifference]:
@@ -295,9 +295,9 @@ def check_records(audit: AuditSession, kinds: Iterable[Check]) -> Iterator[Audit
     for kind in kinds:
         count, ids = audit.book.answer(kind.question, SAMPLES)
         if count and kind in (MISSING, ALTERED):
-            yield AuditDifference(kind.name, kind.means, count, _compare_with_source(audit, ids))
+            yield kind.difference(count, _compare_with_source(audit, ids))
         elif count:
-            yield AuditDifference(kind.name, kind.means, count, [{"id": extended(raw_id)} for raw_id in ids])
+            yield kind.difference(count, [{"id": extended(raw_id)} for raw_id in ids])
 
 
 def _accept_server_times(audit: AuditSession) -> None:
