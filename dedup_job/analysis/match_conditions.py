@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,15 +65,10 @@ class SharedKeys:
         count = 0
         if prints.has_fingerprint.all():
             count = segments_searched(64 * prints.bits.shape[1], matching.radius)
-        segments = [distance == 0 for distance in segment_distances(prints)[:count]]
+        distances = np.array(segment_distances(prints)[:count])
         # A text without shingles has zeros for keys, which match nothing.
         bands = (prints.keys[0] == prints.keys[1]) & prints.keys.any(axis=1).all()
-        return cls(_number_set(segments), _number_set(bands.tolist()))
-
-
-def shared_shingles(prints: Fingerprints) -> int:
-    """Return how many shingles two texts share."""
-    return len(np.intersect1d(prints.shingles[0], prints.shingles[1], assume_unique=True))
+        return cls((np.flatnonzero(distances == 0) + 1).tolist(), (np.flatnonzero(bands) + 1).tolist())
 
 
 def similarity(prints: Fingerprints) -> float:
@@ -208,11 +203,6 @@ def judge_pair(reasons: Sequence[str], rules: Sequence[MatchRule]) -> PairJudgem
     if not found_by:
         return PairJudgement(Action.UNIQUE, "", list(keys))
     return PairJudgement(Action.DUPLICATE, "near", [*found_by, *(["min_similarity"] if met else [])])
-
-
-def _number_set(flags: Iterable[bool]) -> list[int]:
-    """Return the numbers of the flags that are set, counted from 1."""
-    return [place for place, is_set in enumerate(flags, 1) if is_set]
 
 
 def _describe_shared(name: str, places: Sequence[int], count: int) -> str:

@@ -202,21 +202,17 @@ def bands_to_try(present: TunedSettings, bits: int) -> list[TunedSettings]:
         for bands, rows in SHAPES
         for limit in BAND_RADII
     }
-    settings |= {present, *_profiles(present, bits).values()}
+    settings |= set(_present_and_profiles(present, bits).values())
     return sorted(settings, key=lambda setting: (setting.bands, setting.rows, setting.band_radius))
 
 
-def _profiles(present: TunedSettings, bits: int) -> dict[str, TunedSettings]:
-    """Return the bands of each profile."""
-    return {
-        name: replace(
-            present,
-            bands=profile.matching.bands,
-            rows=profile.matching.rows,
-            band_radius=profile.matching.band_radius * bits // 64,
-        )
-        for name, profile in PROFILES.items()
-    }
+def _present_and_profiles(present: TunedSettings, bits: int) -> dict[str, TunedSettings]:
+    """Return the present keys, and each profile's, by name."""
+    named = {"present": present}
+    for name, profile in PROFILES.items():
+        bands, rows, limit = profile.matching.bands, profile.matching.rows, profile.matching.band_radius
+        named[name] = replace(present, bands=bands, rows=rows, band_radius=limit * bits // 64)
+    return named
 
 
 def try_bands(sample: TextSample, settings: Iterable[TunedSettings], pairs: int) -> Iterator[BandResult]:
@@ -304,9 +300,8 @@ class TunedSample:
         most = max(self.rows, key=lambda row: row.found, default=None)
         if most is None or not most.found or self.pairs < FEW_PAIRS:
             return None
-        present = replace(self.present, min_similarity=self.at)
         rows = {row.setting: row for row in self.rows}
-        for setting in (present, *_profiles(present, self.sample.width).values()):
+        for setting in self._named_settings().values():
             row = rows.get(setting)
             if row and (row.recall.value or 0.0) >= (most.recall.low or 0.0):
                 return row
@@ -317,14 +312,17 @@ class TunedSample:
     @property
     def named_rows(self) -> dict[str, BandResult]:
         """The rows for people, by name: the present keys, each profile's, and the suggested ones."""
-        present = replace(self.present, min_similarity=self.at)
-        names: dict[TunedSettings, list[str]] = {present: ["present"]}
-        for name, setting in _profiles(present, self.sample.width).items():
-            names.setdefault(setting, []).append(name)
+        named = self._named_settings()
         if self.best:
-            names.setdefault(self.best.setting, []).append("suggested")
+            named["suggested"] = self.best.setting
+        names: dict[TunedSettings, list[str]] = {}
+        for name, setting in named.items():
+            names.setdefault(setting, []).append(name)
         rows = {row.setting: row for row in self.rows}
         return {", ".join(some): rows[setting] for setting, some in names.items()}
+
+    def _named_settings(self) -> dict[str, TunedSettings]:
+        return _present_and_profiles(replace(self.present, min_similarity=self.at), self.sample.width)
 
     def as_json(self) -> dict[str, Any]:
         """Return all results as one JSON object."""
@@ -392,8 +390,8 @@ class TunedSample:
     def _advice(self) -> list[str]:
         if self.best is None:
             return []
-        lines = ["", f"suggested, with a recall of {self.best.recall} (95 % interval):", ""]
-        lines.append(self.best.setting.as_toml())
+        title = f"suggested, with a recall of {self.best.recall} (95 % interval):"
+        lines = ["", title, "", self.best.setting.as_toml()]
         if self.best.setting != self.present:
             lines += ["", "a target made with other settings must be rebuilt with these"]
         return lines

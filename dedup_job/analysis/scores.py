@@ -27,7 +27,7 @@ class Share:
 
     def as_json(self) -> dict[str, float | None]:
         """Return the share as JSON values."""
-        return {"value": _rounded(self.value), "low": _rounded(self.low), "high": _rounded(self.high)}
+        return {name: share and round(share, 6) for name, share in asdict(self).items()}
 
 
 NO_SHARE = Share(None, None, None)
@@ -93,10 +93,7 @@ class Score:
     def as_json(self) -> dict[str, Any]:
         """Return counts and shares as JSON values."""
         return {
-            "hits": self.hits,
-            "false_alarms": self.false_alarms,
-            "misses": self.misses,
-            "rejections": self.rejections,
+            **asdict(self),
             "precision": self.precision.as_json(),
             "recall": self.recall.as_json(),
             "f1": self.f1.as_json(),
@@ -124,7 +121,3 @@ def wilson(hits: int, trials: int) -> Share:
 
 def _f1_of(share: float | None) -> float | None:
     return None if share is None else 2 * share / (1 + share)
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 6)
