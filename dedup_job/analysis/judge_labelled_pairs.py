@@ -10,8 +10,9 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
-from dedup_job.analysis.scores import Score, TunedSettings
+from dedup_job.analysis.scores import Score, tuned_json, tuned_toml
 from dedup_job.errors import UsageError
+from dedup_job.fingerprint.recipe import Matching
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +255,7 @@ class JudgedPair:
 class Evaluation:
     """How the present settings judge labelled pairs."""
 
-    setting: TunedSettings
+    setting: Matching
     recipe: str
     judged: Sequence[JudgedPair]
 
@@ -296,7 +297,7 @@ class Evaluation:
             "worst_false_alarms": [judged.as_json() for judged in self.false_alarms],
             "worst_misses": [judged.as_json() for judged in self.misses],
             "advice": asdict(advice) if advice else None,
-            "settings": asdict(self.setting),
+            "settings": tuned_json(self.setting),
             "recipe": self.recipe,
         }
 
@@ -317,7 +318,7 @@ class Evaluation:
         lines += _list_errors("found but labelled different, the least similar first", self.false_alarms)
         lines += _list_errors("not found but labelled the same, the most similar first", self.misses)
         advised = advice.as_text() if advice else NO_ADVICE
-        return "\n".join([*lines, "", advised, "", "the present settings:", "", self.setting.as_toml()])
+        return "\n".join([*lines, "", advised, "", "the present settings:", "", tuned_toml(self.setting)])
 
 
 def _list_errors(title: str, wrong: Sequence[JudgedPair]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from math import sqrt
 from typing import Any
 
@@ -33,24 +33,18 @@ class Share:
 NO_SHARE = Share(None, None, None)
 
 
-@dataclass(frozen=True, slots=True)
-class TunedSettings:
-    """The settings that decide which near duplicates are found; see `Matching`."""
+# The settings that decide which near duplicates are found.
+TUNED = ("radius", "bands", "rows", "band_radius", "min_similarity")
 
-    radius: int
-    bands: int
-    rows: int
-    band_radius: int
-    min_similarity: float
 
-    @classmethod
-    def of(cls, matching: Matching) -> TunedSettings:
-        """Take the settings from a recipe."""
-        return cls(**{field.name: getattr(matching, field.name) for field in fields(cls)})
+def tuned_json(matching: Matching) -> dict[str, Any]:
+    """Return the settings that decide which near duplicates are found as JSON values."""
+    return {name: getattr(matching, name) for name in TUNED}
 
-    def as_toml(self) -> str:
-        """Return the settings as lines of a settings file."""
-        return "\n".join(["[match]", *(f"{name} = {value}" for name, value in asdict(self).items())])
+
+def tuned_toml(matching: Matching) -> str:
+    """Return the same settings as lines of a settings file."""
+    return "\n".join(["[match]", *(f"{name} = {value}" for name, value in tuned_json(matching).items())])
 
 
 @dataclass(frozen=True, slots=True)
