@@ -46,7 +46,7 @@ class ComparedRecord:
 
 
 def explanation_json(
-    records: tuple[ComparedRecord, ComparedRecord], prints: Fingerprints, recipe: Recipe
+    records: Sequence[ComparedRecord], prints: Fingerprints, recipe: Recipe
 ) -> dict[str, Any]:
     """Return the explanation of two records as JSON values.
 
