@@ -20,7 +20,8 @@ RESTORE = (
         WHERE action = 1 AND id IN (SELECT id FROM restored)""",
     "DELETE FROM noted WHERE name = 'dropped' AND id IN (SELECT id FROM restored)",
 )
-NOTING = ("dropped", "exceptions")
+# Decisions, each with the decision on its keeper, k.
+PAIRS = "SELECT d.id FROM decided d JOIN decided k ON k.id = d.keeper"
 # Records shown of each kind of difference.
 SAMPLES = 5
 IDS_AT_ONCE = 1_000
@@ -45,6 +46,11 @@ class Check:
     def difference(self, count: int, samples: Sequence[Mapping[str, Any]]) -> AuditDifference:
         """Return so many differences of this kind, with the first as samples."""
         return AuditDifference(self.name, self.means, count, samples[:SAMPLES])
+
+
+def _of_both(question: str) -> str:
+    """Return a query for the rows of `dropped` and of `exceptions`; the question names either as {name}."""
+    return " UNION ALL ".join(question.format(name=name) for name in ("dropped", "exceptions"))
 
 
 # With a damaged ledger, the other checks would mean nothing.
@@ -102,8 +108,7 @@ RECORDS = (
     Check(
         "keeper_altered",
         "a dropped record whose keeper in the target differs from the version that was judged",
-        """SELECT d.id FROM decided d JOIN decided k ON k.id = d.keeper JOIN target t ON t.id = k.id
-           WHERE d.action = 1 AND k.action = 0 AND t.hash != k.hash""",
+        f"{PAIRS} JOIN target t ON t.id = k.id WHERE d.action = 1 AND k.action = 0 AND t.hash != k.hash",
     ),
     Check(
         "keeper_unknown",
@@ -115,37 +120,33 @@ RECORDS = (
     Check(
         "keeper_not_kept",
         "a dropped record whose keeper is not kept itself",
-        "SELECT d.id FROM decided d JOIN decided k ON k.id = d.keeper WHERE d.action = 1 AND k.action != 0",
+        f"{PAIRS} WHERE d.action = 1 AND k.action != 0",
     ),
     Check(
         "keeper_later",
         "a dropped record whose keeper was decided later",
-        """SELECT d.id FROM decided d JOIN decided k ON k.id = d.keeper
-           WHERE d.action = 1 AND k.place >= d.place""",
+        f"{PAIRS} WHERE d.action = 1 AND k.place >= d.place",
     ),
     Check(
         "text_differs",
         "an exact duplicate whose text differs from its keeper's",
-        """SELECT d.id FROM decided d JOIN decided k ON k.id = d.keeper
-           WHERE d.action = 1 AND d.reason = 'exact' AND k.digest != d.digest""",
+        f"{PAIRS} WHERE d.action = 1 AND d.reason = 'exact' AND k.digest != d.digest",
     ),
     Check(
         "row_missing",
         "a dropped, unchecked or refused record without its row in `dropped` or `exceptions`",
-        " UNION ALL ".join(
-            f"""SELECT id FROM noted n WHERE name = '{name}'
-                AND NOT EXISTS (SELECT 1 FROM {name} r WHERE r.id = n.key)"""
-            for name in NOTING
+        _of_both(
+            """SELECT id FROM noted n WHERE name = '{name}'
+               AND NOT EXISTS (SELECT 1 FROM {name} r WHERE r.id = n.key)"""
         ),
     ),
     Check(
         "row_superfluous",
         "a row in `dropped` or `exceptions` that no plan asks for",
-        " UNION ALL ".join(
-            f"""SELECT r.id FROM {name} r
-                WHERE NOT EXISTS (SELECT 1 FROM noted n WHERE n.name = '{name}' AND n.key = r.id)
-                AND ('{name}' != 'dropped' OR NOT EXISTS (SELECT 1 FROM restored o WHERE o.id = r.id))"""
-            for name in NOTING
+        _of_both(
+            """SELECT r.id FROM {name} r
+               WHERE NOT EXISTS (SELECT 1 FROM noted n WHERE n.name = '{name}' AND n.key = r.id)
+               AND ('{name}' != 'dropped' OR NOT EXISTS (SELECT 1 FROM restored o WHERE o.id = r.id))"""
         ),
     ),
     Check(
@@ -163,10 +164,9 @@ RECORDS = (
     Check(
         "row_differs",
         "a row in `dropped` or `exceptions` that says other than its plan",
-        " UNION ALL ".join(
-            f"""SELECT n.id FROM noted n JOIN {name} r ON r.id = n.key
-                WHERE n.name = '{name}' AND r.note != n.note"""
-            for name in NOTING
+        _of_both(
+            """SELECT n.id FROM noted n JOIN {name} r ON r.id = n.key
+               WHERE n.name = '{name}' AND r.note != n.note"""
         ),
     ),
     Check(
@@ -222,8 +222,7 @@ KEEPERS_ALTERED = """SELECT DISTINCT k.id AS id FROM decided d JOIN decided k ON
 # Asked of a keeper's own decision, which a sample may lack.
 OF_KEEPERS = ("keeper_not_kept", "keeper_later")
 # With `[match] prefer`, a keeper may come after its duplicates in the same plan.
-IN_A_LATER_PLAN = """SELECT d.id FROM decided d JOIN decided k ON k.id = d.keeper
-    WHERE d.action = 1 AND k.place >> 32 > d.place >> 32"""
+IN_A_LATER_PLAN = f"{PAIRS} WHERE d.action = 1 AND k.place >> 32 > d.place >> 32"
 
 
 def checks_of_records(context: Context) -> tuple[Check, ...]:
