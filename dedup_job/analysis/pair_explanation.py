@@ -65,15 +65,15 @@ def explanation_json(
     applied = [] if any(prints.reasons) else check_rules(texts, prints, recipe.matching, weighing.distinct)
     if applied and recipe.reader.fields.within:
         applied.insert(0, check_groups(is_same_group, *(record.group for record in records)))
-    judgement = judge_pair(prints.reasons, applied)
+    verdict, decided_by = judge_pair(prints.reasons, applied)
     counts = np.diff(prints.shingles.offsets).tolist()
     shared = len(np.intersect1d(prints.shingles[0], prints.shingles[1], assume_unique=True))
     bits, measured = distance(prints), similarity(prints)
     flips = [] if bits is None else find_flipped_bits(weighing)
     return {
-        "verdict": judgement.action.name.lower(),
-        "reason": judgement.reason,
-        "decided_by": list(judgement.by),
+        "verdict": verdict.action.name.lower(),
+        "reason": verdict.reason,
+        "decided_by": decided_by,
         "records": [
             {
                 "id": record.id,
