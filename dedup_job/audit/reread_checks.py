@@ -20,9 +20,7 @@ GROUPS = Check(
     "group_differs", "a dropped record of another group ([match] within) than its keeper", of_sample=False
 )
 SIMILARITIES = Check(
-    "similarity_differs",
-    "a duplicate that is not as similar to its keeper as its row says",
-    of_sample=False,
+    "similarity_differs", "a duplicate that is not as similar to its keeper as its row says", of_sample=False
 )
 
 # Duplicates of each reason that are compared again, and characters above which a text is left out.

@@ -237,10 +237,7 @@ def verify_sample(context: Context, records: int, advance: Advance) -> VerifyRes
         if not differences:
             _enter_rest_of_sample(audit)
             numbers = [] if has_adopted else check_numbers(audit)
-            differences = [
-                *numbers,
-                *check_records(audit, [kind for kind in checks if kind not in left_out]),
-            ]
+            differences = [*numbers, *check_records(audit, [kind for kind in checks if kind not in left_out])]
         decisions = book.size("decided")
         check_unmoved(audit)
     left_out += [GROUPS] if context.recipe.reader.fields.within else []
