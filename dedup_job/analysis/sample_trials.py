@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.analysis.forecast import KEY_BYTES
+from dedup_job.analysis.forecast import index_bytes
 from dedup_job.analysis.match_conditions import segments_searched
 from dedup_job.analysis.scores import Score, Share, tuned_json, tuned_toml, wilson
 from dedup_job.fingerprint.minhash_bands import band_keys
@@ -149,8 +149,7 @@ class BandResult:
     @property
     def nbytes(self) -> int:
         """Bytes in memory of a text: its fingerprint and its keys."""
-        keys = segments_searched(self.bits, self.setting.radius) + self.setting.bands
-        return self.bits // 8 + 1 + KEY_BYTES * keys
+        return index_bytes(self.bits, self.setting)
 
     @property
     def compared(self) -> float:

@@ -24,7 +24,6 @@ RESTORE = (
 PAIRS = "SELECT d.id FROM decided d JOIN decided k ON k.id = d.keeper"
 # Records shown of each kind of difference.
 SAMPLES = 5
-IDS_AT_ONCE = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +300,7 @@ def check_records(audit: AuditSession, kinds: Iterable[Check]) -> Iterator[Audit
 
 def _accept_server_times(audit: AuditSession) -> None:
     """Mark records as unaltered that differ only in empty timestamps, which the server fills on insert."""
-    for ids in audit.book.pages(ALTERED.question, IDS_AT_ONCE):
+    for ids in audit.book.pages(ALTERED.question):
         for records in audit.context.target.fetch(ids):
             audit.book.mark_unaltered(
                 raw_id
@@ -313,7 +312,7 @@ def _accept_server_times(audit: AuditSession) -> None:
 def _accept_same_texts(audit: AuditSession) -> None:
     """Mark keepers in the source as unaltered that changed, but not in their text."""
     reader = audit.context.recipe.reader
-    for ids in audit.book.pages(KEEPERS_ALTERED, IDS_AT_ONCE):
+    for ids in audit.book.pages(KEEPERS_ALTERED):
         for records in audit.context.source.fetch(ids):
             text_digests = reader.text_digests([*records.values()])
             audit.book.mark_unaltered(

@@ -57,6 +57,7 @@ def as_id(key: bytes) -> bytes:
 # The ASCII codes of "dedu", as SQLite's application id.
 APPLICATION = 0x64656475
 SETTINGS = (f"cache_size = -{64 << 10}", "locking_mode = EXCLUSIVE", "synchronous = NORMAL")
+IDS_AT_ONCE = 1_000
 INSERTED = (Action.UNIQUE, Action.UNCHECKED)
 # The action of a dropped record that a person restored; plans have no such action.
 RESTORED = 4
@@ -288,11 +289,11 @@ class AuditDatabase:
         count = self.size(f"({question})")
         return count, self.ids(f"{question} LIMIT {samples}") if count else []
 
-    def pages(self, question: str, size: int) -> Iterator[list[bytes]]:
+    def pages(self, question: str) -> Iterator[list[bytes]]:
         """Yield the ids that a query selects, in pages; rows may change between pages."""
         # A new query for each page: SQLite does not define what an open cursor returns after rows change.
         last = b""
-        select = f"SELECT id FROM ({question}) WHERE id > ? ORDER BY id LIMIT {size}"
+        select = f"SELECT id FROM ({question}) WHERE id > ? ORDER BY id LIMIT {IDS_AT_ONCE}"
         while page := [key for (key,) in self._query(select, last)]:
             yield [as_id(key) for key in page]
             last = page[-1]

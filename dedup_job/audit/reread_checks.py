@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from dedup_job.audit.audit_checks import IDS_AT_ONCE, Check
+from dedup_job.audit.audit_checks import Check
 from dedup_job.audit.audit_context import AuditSession
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.fingerprint.shingles import CJK_LENGTH, NUMBER_PATTERN, OTHER_LENGTH, comparable_text
@@ -43,7 +43,7 @@ def check_groups(audit: AuditSession) -> Iterator[AuditDifference]:
 
     wrong = [
         {"id": extended(raw_id)}
-        for ids in audit.book.pages("SELECT id FROM decided WHERE action = 1", IDS_AT_ONCE)
+        for ids in audit.book.pages("SELECT id FROM decided WHERE action = 1")
         for raw_id, group, kept_group in _read_pairs(audit, ids, groups_of)
         if group != kept_group
     ]

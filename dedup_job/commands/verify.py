@@ -32,7 +32,7 @@ from dedup_job.audit.audit_context import (
     read_plan,
     read_restored,
 )
-from dedup_job.audit.audit_database import AuditDatabase
+from dedup_job.audit.audit_database import IDS_AT_ONCE, AuditDatabase
 from dedup_job.audit.independent_plan_reader import LedgerDecision
 from dedup_job.audit.reread_checks import GROUPS, SIMILARITIES, check_groups, check_similarities
 from dedup_job.ledger.record_rows import id_of_row
@@ -155,7 +155,7 @@ def _enter_source(audit: AuditSession) -> None:
         enter_archived = partial(_enter_archive_page, audit.book)
         _enter_pages(audit, "archive", archive.pages.ids_after, enter_archived)
         # A command that was killed while it brought records back may have left some in both places.
-        for ids in audit.book.pages("SELECT id FROM kept_in_archive", IDS_AT_ONCE):
+        for ids in audit.book.pages("SELECT id FROM kept_in_archive"):
             audit.book.remove("kept_in_archive", source.present(ids))
 
 
@@ -209,7 +209,6 @@ def _enter_pages(
 
 # Decisions from one plan; small, so that a sample comes from many plans.
 ROWS_OF_A_PLAN = 100
-IDS_AT_ONCE = 1_000
 
 
 def verify_sample(context: Context, records: int, advance: Advance) -> VerifyResult:
