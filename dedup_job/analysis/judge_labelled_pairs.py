@@ -68,9 +68,8 @@ def advise_threshold(labels: Sequence[tuple[float, bool]], present: float) -> La
         return None
     edges = [0.0, *sorted({similarity for similarity, _ in labels}), 1.0]
     # All thresholds of an interval (low, high] judge every pair alike.
-    intervals = [(_count_wrong(labels, high), -high, low) for low, high in pairwise(edges) if low < high]
-    wrong, minus_high, low = min(intervals)
-    high = -minus_high
+    intervals = [(_count_wrong(labels, high), low, high) for low, high in pairwise(edges) if low < high]
+    wrong, low, high = min(intervals, key=lambda interval: (interval[0], -interval[2]))
     return LabelAdvice(
         min_similarity=present if low < present <= high else _round_between(low, high),
         above=low,
