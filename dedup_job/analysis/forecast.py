@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from math import inf
 from typing import Any
 
+from dedup_job.analysis.match_conditions import segments_searched
+from dedup_job.fingerprint.recipe import Matching
 from dedup_job.report.terminal_text import format_bytes, format_duration
 
 # A commit is not measured, because an estimate writes nothing.  Assumed instead: writes per chunk, each a
@@ -19,6 +21,12 @@ DIGEST_BYTES, KEY_BYTES = 16, 7
 DROPPED_ROW_BYTES = 135 * 0.25 + 32
 # With fewer pairs of copies than this in the sample, the largest share is a guess.
 FEW_PAIRS = 10
+
+
+def index_bytes(bits: int, matching: Matching) -> int:
+    """Return the bytes in memory of a text's fingerprint of so many bits, and of its keys."""
+    keys = segments_searched(bits, matching.radius) + matching.bands
+    return bits // 8 + 1 + KEY_BYTES * keys
 
 
 @dataclass(frozen=True, slots=True)

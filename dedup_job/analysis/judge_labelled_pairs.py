@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
-from dedup_job.analysis.scores import Score, TunedSettings
+from dedup_job.analysis.scores import Score, tuned_json, tuned_toml
 from dedup_job.errors import UsageError
+from dedup_job.fingerprint.recipe import Matching
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +35,6 @@ class LabelAdvice:
     wrong: int
     wrong_now: int
     pairs: int
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the advice as JSON values."""
-        return asdict(self)
 
     def as_text(self) -> str:
         """Return the advice as text."""
@@ -71,9 +68,8 @@ def advise_threshold(labels: Sequence[tuple[float, bool]], present: float) -> La
         return None
     edges = [0.0, *sorted({similarity for similarity, _ in labels}), 1.0]
     # All thresholds of an interval (low, high] judge every pair alike.
-    intervals = [(_count_wrong(labels, high), -high, low) for low, high in pairwise(edges) if low < high]
-    wrong, minus_high, low = min(intervals)
-    high = -minus_high
+    intervals = [(_count_wrong(labels, high), low, high) for low, high in pairwise(edges) if low < high]
+    wrong, low, high = min(intervals, key=lambda interval: (interval[0], -interval[2]))
     return LabelAdvice(
         min_similarity=present if low < present <= high else _round_between(low, high),
         above=low,
@@ -137,39 +133,34 @@ def read_pairs(lines: Sequence[str], at: float) -> list[LabelledPair]:
     Raises:
         UsageError: If a line is not a pair, or there are no pairs.
     """
-    filled = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    filled = {number: line for number, line in enumerate(lines, 1) if line.strip()}
+    first = next(iter(filled), 0)
+    # The first line decides the file's format.
+    split = _choose_format(filled.get(first, ""))
     pairs = []
-    for place, (number, fields) in enumerate(_fields(filled)):
-        if place == 0 and isinstance(fields[-1], str) and fields[-1].strip().lower() in HEADERS:
-            continue
-        if str(fields[-1]).strip().lower() == UNSURE:
-            continue
+    for number, line in filled.items():
         try:
-            pairs.append(_parse_pair(number, fields, at))
+            id1, id2, label = split(line)
+            word = str(label).strip().lower()
+            if word != UNSURE and not (number == first and word in HEADERS):
+                pairs.append(_parse_pair(number, id1, id2, word, at))
         except _Malformed as error:
             raise UsageError(f"line {number}: {error}") from None
+        except (ValueError, csv.Error):
+            raise UsageError(f"line {number}: cannot be read like the first line") from None
     if not pairs:
         raise UsageError("no pairs; give lines of two ids and a label, with tabs or commas, or as JSON")
     return pairs
 
 
-def _fields(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, Sequence[Any]]]:
-    """Yield the number and the first three fields of each line; the first line decides the file's format."""
-    first = lines[0][1] if lines else ""
-    parse = _json_fields if _is_json(first) else _tab_fields if "\t" in first else _comma_fields
-    for number, line in lines:
-        try:
-            yield number, parse(line)
-        except (ValueError, csv.Error) as error:
-            problem = error if isinstance(error, _Malformed) else "cannot be read like the first line"
-            raise UsageError(f"line {number}: {problem}") from None
-
-
-def _is_json(line: str) -> bool:
+def _choose_format(line: str) -> Callable[[str], Sequence[Any]]:
+    """Return the function that returns the two ids and the label of a line like this one."""
     try:
-        return isinstance(_parse_json(line), dict)
+        if isinstance(_parse_json(line), dict):
+            return _json_fields
     except ValueError:
-        return False
+        pass
+    return _tab_fields if "\t" in line else _comma_fields
 
 
 def _parse_json(line: str) -> Any:
@@ -202,17 +193,16 @@ def _first_three(fields: Sequence[str]) -> Sequence[str]:
     return fields[:3]
 
 
-def _parse_pair(number: int, fields: Sequence[Any], at: float) -> LabelledPair:
-    first, second = (field.strip() for field in fields[:2])
+def _parse_pair(number: int, id1: str, id2: str, label: str, at: float) -> LabelledPair:
+    first, second = id1.strip(), id2.strip()
     if not first or not second:
         raise _Malformed("an id is empty")
     if first == second:
         raise _Malformed("names the same record twice")
-    return LabelledPair(number, first, second, _parse_label(fields[2], at))
+    return LabelledPair(number, first, second, _parse_label(label, at))
 
 
-def _parse_label(value: Any, at: float) -> bool:
-    word = str(value).strip().lower()
+def _parse_label(word: str, at: float) -> bool:
     if word in LABEL_WORDS:
         return LABEL_WORDS[word]
     try:
@@ -227,6 +217,7 @@ def _parse_label(value: Any, at: float) -> bool:
 
 # Wrongly judged pairs of each kind that are shown.
 MOST_ERRORS = 10
+NO_ADVICE = "no threshold can be advised: label some pairs as the same and some as different"
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +254,7 @@ class JudgedPair:
 class Evaluation:
     """How the present settings judge labelled pairs."""
 
-    setting: TunedSettings
+    setting: Matching
     recipe: str
     judged: Sequence[JudgedPair]
 
@@ -298,20 +289,20 @@ class Evaluation:
 
     def as_json(self) -> dict[str, Any]:
         """Return the evaluation as one JSON object."""
-        score = self.score
+        score, advice = self.score, self.advice
         return {
             "pairs": score.pairs,
             **score.as_json(),
             "worst_false_alarms": [judged.as_json() for judged in self.false_alarms],
             "worst_misses": [judged.as_json() for judged in self.misses],
-            "advice": self.advice.as_json() if self.advice else None,
-            "settings": asdict(self.setting),
+            "advice": asdict(advice) if advice else None,
+            "settings": tuned_json(self.setting),
             "recipe": self.recipe,
         }
 
     def as_text(self) -> str:
         """Return the evaluation as text."""
-        score = self.score
+        score, advice = self.score, self.advice
         same = score.hits + score.misses
         lines = [
             f"evaluate: {score.pairs:,} pairs, {same:,} of them the same; recipe {self.recipe[:12]}",
@@ -325,21 +316,13 @@ class Evaluation:
         ]
         lines += _list_errors("found but labelled different, the least similar first", self.false_alarms)
         lines += _list_errors("not found but labelled the same, the most similar first", self.misses)
-        if self.advice:
-            lines += ["", self.advice.as_text()]
-        else:
-            lines += [
-                "",
-                "no threshold can be advised: label some pairs as the same and some as different",
-            ]
-        return "\n".join([*lines, "", "the present settings:", "", self.setting.as_toml()])
+        advised = advice.as_text() if advice else NO_ADVICE
+        return "\n".join([*lines, "", advised, "", "the present settings:", "", tuned_toml(self.setting)])
 
 
 def _list_errors(title: str, wrong: Sequence[JudgedPair]) -> list[str]:
     """Return lines about wrongly judged pairs, with a title."""
-    if not wrong:
-        return []
-    return ["", title, *map(_error_line, wrong)]
+    return ["", title, *map(_error_line, wrong)] if wrong else []
 
 
 def _error_line(judged: JudgedPair) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from dedup_job.fingerprint.shingles import number_seeds
 from dedup_job.fingerprint.simhash import hamming
 from dedup_job.index.key_map_search import SEGMENT_BITS
 from dedup_job.index.similarity import jaccard
-from dedup_job.records import Action, Fingerprints
+from dedup_job.records import UNIQUE, Action, Fingerprints, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,21 +30,6 @@ class MatchRule:
     name: str
     is_met: bool
     what: str
-
-
-@dataclass(frozen=True, slots=True)
-class PairJudgement:
-    """The verdict on the second of two records, if only the first was decided before.
-
-    Attributes:
-        action: What happens to the second record.
-        reason: The verdict's reason.
-        by: Names of the conditions that decided.
-    """
-
-    action: Action
-    reason: str
-    by: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +50,10 @@ class SharedKeys:
         count = 0
         if prints.has_fingerprint.all():
             count = segments_searched(64 * prints.bits.shape[1], matching.radius)
-        segments = [distance == 0 for distance in segment_distances(prints)[:count]]
+        distances = np.array(segment_distances(prints)[:count])
         # A text without shingles has zeros for keys, which match nothing.
         bands = (prints.keys[0] == prints.keys[1]) & prints.keys.any(axis=1).all()
-        return cls(_number_set(segments), _number_set(bands.tolist()))
-
-
-def shared_shingles(prints: Fingerprints) -> int:
-    """Return how many shingles two texts share."""
-    return len(np.intersect1d(prints.shingles[0], prints.shingles[1], assume_unique=True))
+        return cls((np.flatnonzero(distances == 0) + 1).tolist(), (np.flatnonzero(bands) + 1).tolist())
 
 
 def similarity(prints: Fingerprints) -> float:
@@ -183,8 +163,8 @@ def _bands(prints: Fingerprints, matching: Matching, shared: SharedKeys) -> Matc
     return MatchRule("bands", near, f"{what}, {'' if near else 'but not '}within {matching.band_radius} bits")
 
 
-def judge_pair(reasons: Sequence[str], rules: Sequence[MatchRule]) -> PairJudgement:
-    """Return the verdict that follows from the conditions.
+def judge_pair(reasons: Sequence[str], rules: Sequence[MatchRule]) -> tuple[Verdict, list[str]]:
+    """Return the verdict on the second of two records, if only the first was decided before.
 
     Two records match if they have the same text, or if one is a candidate by some key (radius or bands) and
     all other conditions are met.
@@ -192,27 +172,25 @@ def judge_pair(reasons: Sequence[str], rules: Sequence[MatchRule]) -> PairJudgem
     Args:
         reasons: Why each of the two records cannot be judged; "" if it can.
         rules: The conditions, as `check_rules` returns them; empty if a record cannot be judged.
+
+    Returns:
+        The verdict, without the keeper, and the names of the conditions that decided.
     """
     if any(reasons):
-        return PairJudgement(Action.UNCHECKED if reasons[1] else Action.UNIQUE, reasons[1], ["unchecked"])
+        return Verdict(Action.UNCHECKED, reasons[1]) if reasons[1] else UNIQUE, ["unchecked"]
     met = {rule.name: rule.is_met for rule in rules}
     if not met.pop("within", True):
-        return PairJudgement(Action.UNIQUE, "", ["within"])
+        return UNIQUE, ["within"]
     if met.pop("same_text"):
-        return PairJudgement(Action.DUPLICATE, "exact", ["same_text"])
+        return Verdict(Action.DUPLICATE, "exact"), ["same_text"]
     keys = {name: met.pop(name) for name in ("radius", "bands") if name in met}
     for name, is_met in met.items():
         if not is_met:
-            return PairJudgement(Action.UNIQUE, "", [name])
+            return UNIQUE, [name]
     found_by = [name for name, is_met in keys.items() if is_met]
     if not found_by:
-        return PairJudgement(Action.UNIQUE, "", list(keys))
-    return PairJudgement(Action.DUPLICATE, "near", [*found_by, *(["min_similarity"] if met else [])])
-
-
-def _number_set(flags: Iterable[bool]) -> list[int]:
-    """Return the numbers of the flags that are set, counted from 1."""
-    return [place for place, is_set in enumerate(flags, 1) if is_set]
+        return UNIQUE, list(keys)
+    return Verdict(Action.DUPLICATE, "near"), [*found_by, *(["min_similarity"] if met else [])]
 
 
 def _describe_shared(name: str, places: Sequence[int], count: int) -> str:

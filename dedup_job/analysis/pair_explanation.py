@@ -17,7 +17,6 @@ from dedup_job.analysis.match_conditions import (
     distance,
     judge_pair,
     segment_distances,
-    shared_shingles,
     similarity,
 )
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
@@ -47,7 +46,7 @@ class ComparedRecord:
 
 
 def explanation_json(
-    records: tuple[ComparedRecord, ComparedRecord], prints: Fingerprints, recipe: Recipe
+    records: Sequence[ComparedRecord], prints: Fingerprints, recipe: Recipe
 ) -> dict[str, Any]:
     """Return the explanation of two records as JSON values.
 
@@ -66,13 +65,15 @@ def explanation_json(
     applied = [] if any(prints.reasons) else check_rules(texts, prints, recipe.matching, weighing.distinct)
     if applied and recipe.reader.fields.within:
         applied.insert(0, check_groups(is_same_group, *(record.group for record in records)))
-    judgement = judge_pair(prints.reasons, applied)
-    counts, shared = np.diff(prints.shingles.offsets).tolist(), shared_shingles(prints)
+    verdict, decided_by = judge_pair(prints.reasons, applied)
+    counts = np.diff(prints.shingles.offsets).tolist()
+    shared = len(np.intersect1d(prints.shingles[0], prints.shingles[1], assume_unique=True))
     bits, measured = distance(prints), similarity(prints)
+    flips = [] if bits is None else find_flipped_bits(weighing)
     return {
-        "verdict": judgement.action.name.lower(),
-        "reason": judgement.reason,
-        "decided_by": list(judgement.by),
+        "verdict": verdict.action.name.lower(),
+        "reason": verdict.reason,
+        "decided_by": decided_by,
         "records": [
             {
                 "id": record.id,
@@ -97,19 +98,10 @@ def explanation_json(
         "cosine": round(weighing.cosine, 4),
         "containment": [round(shared / count, 4) if count else 0.0 for count in counts],
         "terms": [
-            {"term": term, "weights": [round(weight / WEIGHT_ONE, 4) for weight in weights]}
+            {"term": term, "weights": _as_floats(weights)}
             for term, weights in zip(weighing.terms, weighing.weights.T.tolist(), strict=True)
         ],
-        "flips": []
-        if bits is None
-        else [
-            {
-                "bit": flip.bit,
-                "votes": [round(vote / WEIGHT_ONE, 4) for vote in flip.votes],
-                "terms": flip.terms,
-            }
-            for flip in find_flipped_bits(weighing)
-        ],
+        "flips": [{"bit": flip.bit, "votes": _as_floats(flip.votes), "terms": flip.terms} for flip in flips],
         "settings": {"bits": recipe.bits, **asdict(recipe.matching), **asdict(recipe.terms)},
         "recipe": recipe.digest,
     }
@@ -117,6 +109,11 @@ def explanation_json(
 
 # Fixed-point 1.0 of a weight, which is the product of two fixed-point numbers: term frequency and IDF.
 WEIGHT_ONE = SCALE * SCALE
+
+
+def _as_floats(weights: Sequence[int]) -> list[float]:
+    """Return fixed-point weights or votes as numbers with four decimals."""
+    return [round(weight / WEIGHT_ONE, 4) for weight in weights]
 
 
 @dataclass(frozen=True, slots=True)

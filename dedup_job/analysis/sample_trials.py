@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import comb, sqrt
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.analysis.forecast import KEY_BYTES
+from dedup_job.analysis.forecast import index_bytes
 from dedup_job.analysis.match_conditions import segments_searched
-from dedup_job.analysis.scores import Score, Share, TunedSettings, wilson
+from dedup_job.analysis.scores import Score, Share, tuned_json, tuned_toml, wilson
 from dedup_job.fingerprint.minhash_bands import band_keys
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.index.candidate_index import CandidateIndex
@@ -87,11 +87,10 @@ class TextSample:
             raise ValueError(f"at must be greater than 0 and at most 1, not {at}")
         return int(_count_pairs(self.shingles.offsets, self.shingles.values, at))
 
-    def candidates(self, setting: TunedSettings) -> CandidatePairs:
+    def candidates(self, setting: Matching) -> CandidatePairs:
         """Return the pairs that the index finds with some settings: they share a key and are near enough."""
         keys = band_keys(self.shingles, setting.bands, setting.rows)
-        matching = Matching(setting.radius, setting.bands, setting.rows, setting.band_radius)
-        index = CandidateIndex(self.width, matching)
+        index = CandidateIndex(self.width, setting)
         index.add(self.bits, self.has_fingerprint, keys)
         candidates = index.candidates(np.arange(len(self)), keys)
         left = candidates.texts
@@ -135,7 +134,7 @@ class BandResult:
         texts: Distinct texts of the sample.
     """
 
-    setting: TunedSettings
+    setting: Matching
     bits: int
     found: int
     missed: int
@@ -150,8 +149,7 @@ class BandResult:
     @property
     def nbytes(self) -> int:
         """Bytes in memory of a text: its fingerprint and its keys."""
-        keys = segments_searched(self.bits, self.setting.radius) + self.setting.bands
-        return self.bits // 8 + 1 + KEY_BYTES * keys
+        return index_bytes(self.bits, self.setting)
 
     @property
     def compared(self) -> float:
@@ -166,7 +164,7 @@ class BandResult:
     def as_json(self) -> dict[str, Any]:
         """Return the result as JSON values."""
         return {
-            "settings": asdict(self.setting),
+            "settings": tuned_json(self.setting),
             "found": self.found,
             "missed": self.missed,
             "recall": self.recall.as_json(),
@@ -195,31 +193,27 @@ class ThresholdResult:
         return {"min_similarity": self.min_similarity, **self.score.as_json(), "dropped": self.dropped}
 
 
-def bands_to_try(present: TunedSettings, bits: int) -> list[TunedSettings]:
+def bands_to_try(present: Matching, bits: int) -> list[Matching]:
     """Return the keys to try: the present ones, each profile's, and each shape with each band radius."""
     settings = {
         replace(present, bands=bands, rows=rows, band_radius=limit * bits // 64)
         for bands, rows in SHAPES
         for limit in BAND_RADII
     }
-    settings |= {present, *_profiles(present, bits).values()}
+    settings |= set(_present_and_profiles(present, bits).values())
     return sorted(settings, key=lambda setting: (setting.bands, setting.rows, setting.band_radius))
 
 
-def _profiles(present: TunedSettings, bits: int) -> dict[str, TunedSettings]:
-    """Return the bands of each profile."""
-    return {
-        name: replace(
-            present,
-            bands=profile.matching.bands,
-            rows=profile.matching.rows,
-            band_radius=profile.matching.band_radius * bits // 64,
-        )
-        for name, profile in PROFILES.items()
-    }
+def _present_and_profiles(present: Matching, bits: int) -> dict[str, Matching]:
+    """Return the present keys, and each profile's, by name."""
+    named = {"present": present}
+    for name, profile in PROFILES.items():
+        bands, rows, limit = profile.matching.bands, profile.matching.rows, profile.matching.band_radius
+        named[name] = replace(present, bands=bands, rows=rows, band_radius=limit * bits // 64)
+    return named
 
 
-def try_bands(sample: TextSample, settings: Iterable[TunedSettings], pairs: int) -> Iterator[BandResult]:
+def try_bands(sample: TextSample, settings: Iterable[Matching], pairs: int) -> Iterator[BandResult]:
     """Yield the candidates with each set of keys.
 
     Args:
@@ -235,9 +229,7 @@ def try_bands(sample: TextSample, settings: Iterable[TunedSettings], pairs: int)
         )
 
 
-def try_thresholds(
-    sample: TextSample, present: TunedSettings, at: float, pairs: int
-) -> Iterator[ThresholdResult]:
+def try_thresholds(sample: TextSample, present: Matching, at: float, pairs: int) -> Iterator[ThresholdResult]:
     """Yield the effect of each `min_similarity` on the candidates of the present keys.
 
     Args:
@@ -276,7 +268,7 @@ class TunedSample:
     sample: TextSample
     stretches: int
     at: float
-    present: TunedSettings
+    present: Matching
     count: int
     pairs: int
     rows: Sequence[BandResult]
@@ -284,7 +276,7 @@ class TunedSample:
 
     @classmethod
     def of(
-        cls, source: str, sample: TextSample, stretches: int, at: float, present: TunedSettings, count: int
+        cls, source: str, sample: TextSample, stretches: int, at: float, present: Matching, count: int
     ) -> TunedSample:
         """Try all settings on a sample."""
         pairs = sample.count_near_duplicates(at)
@@ -304,9 +296,8 @@ class TunedSample:
         most = max(self.rows, key=lambda row: row.found, default=None)
         if most is None or not most.found or self.pairs < FEW_PAIRS:
             return None
-        present = replace(self.present, min_similarity=self.at)
         rows = {row.setting: row for row in self.rows}
-        for setting in (present, *_profiles(present, self.sample.width).values()):
+        for setting in self._named_settings().values():
             row = rows.get(setting)
             if row and (row.recall.value or 0.0) >= (most.recall.low or 0.0):
                 return row
@@ -317,14 +308,17 @@ class TunedSample:
     @property
     def named_rows(self) -> dict[str, BandResult]:
         """The rows for people, by name: the present keys, each profile's, and the suggested ones."""
-        present = replace(self.present, min_similarity=self.at)
-        names: dict[TunedSettings, list[str]] = {present: ["present"]}
-        for name, setting in _profiles(present, self.sample.width).items():
-            names.setdefault(setting, []).append(name)
+        named = self._named_settings()
         if self.best:
-            names.setdefault(self.best.setting, []).append("suggested")
+            named["suggested"] = self.best.setting
+        names: dict[Matching, list[str]] = {}
+        for name, setting in named.items():
+            names.setdefault(setting, []).append(name)
         rows = {row.setting: row for row in self.rows}
         return {", ".join(some): rows[setting] for setting, some in names.items()}
+
+    def _named_settings(self) -> dict[str, Matching]:
+        return _present_and_profiles(replace(self.present, min_similarity=self.at), self.sample.width)
 
     def as_json(self) -> dict[str, Any]:
         """Return all results as one JSON object."""
@@ -337,8 +331,8 @@ class TunedSample:
             "unchecked": self.sample.unchecked,
             "at": self.at,
             "pairs": self.pairs,
-            "present": asdict(self.present),
-            "best": asdict(self.best.setting) if self.best else None,
+            "present": tuned_json(self.present),
+            "best": tuned_json(self.best.setting) if self.best else None,
             "rows": [row.as_json() for row in self.rows],
             "levels": [level.as_json() for level in self.levels],
         }
@@ -392,8 +386,8 @@ class TunedSample:
     def _advice(self) -> list[str]:
         if self.best is None:
             return []
-        lines = ["", f"suggested, with a recall of {self.best.recall} (95 % interval):", ""]
-        lines.append(self.best.setting.as_toml())
+        title = f"suggested, with a recall of {self.best.recall} (95 % interval):"
+        lines = ["", title, "", tuned_toml(self.best.setting)]
         if self.best.setting != self.present:
             lines += ["", "a target made with other settings must be rebuilt with these"]
         return lines

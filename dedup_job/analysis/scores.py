@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from math import sqrt
 from typing import Any
 
@@ -27,30 +27,24 @@ class Share:
 
     def as_json(self) -> dict[str, float | None]:
         """Return the share as JSON values."""
-        return {"value": _rounded(self.value), "low": _rounded(self.low), "high": _rounded(self.high)}
+        return {name: share and round(share, 6) for name, share in asdict(self).items()}
 
 
 NO_SHARE = Share(None, None, None)
 
 
-@dataclass(frozen=True, slots=True)
-class TunedSettings:
-    """The settings that decide which near duplicates are found; see `Matching`."""
+# The settings that decide which near duplicates are found.
+TUNED = ("radius", "bands", "rows", "band_radius", "min_similarity")
 
-    radius: int
-    bands: int
-    rows: int
-    band_radius: int
-    min_similarity: float
 
-    @classmethod
-    def of(cls, matching: Matching) -> TunedSettings:
-        """Take the settings from a recipe."""
-        return cls(**{field.name: getattr(matching, field.name) for field in fields(cls)})
+def tuned_json(matching: Matching) -> dict[str, Any]:
+    """Return the settings that decide which near duplicates are found as JSON values."""
+    return {name: getattr(matching, name) for name in TUNED}
 
-    def as_toml(self) -> str:
-        """Return the settings as lines of a settings file."""
-        return "\n".join(["[match]", *(f"{name} = {value}" for name, value in asdict(self).items())])
+
+def tuned_toml(matching: Matching) -> str:
+    """Return the same settings as lines of a settings file."""
+    return "\n".join(["[match]", *(f"{name} = {value}" for name, value in tuned_json(matching).items())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +87,7 @@ class Score:
     def as_json(self) -> dict[str, Any]:
         """Return counts and shares as JSON values."""
         return {
-            "hits": self.hits,
-            "false_alarms": self.false_alarms,
-            "misses": self.misses,
-            "rejections": self.rejections,
+            **asdict(self),
             "precision": self.precision.as_json(),
             "recall": self.recall.as_json(),
             "f1": self.f1.as_json(),
@@ -124,7 +115,3 @@ def wilson(hits: int, trials: int) -> Share:
 
 def _f1_of(share: float | None) -> float | None:
     return None if share is None else 2 * share / (1 + share)
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 6)

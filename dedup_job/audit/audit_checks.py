@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,10 @@ RESTORE = (
         WHERE action = 1 AND id IN (SELECT id FROM restored)""",
     "DELETE FROM noted WHERE name = 'dropped' AND id IN (SELECT id FROM restored)",
 )
-NOTING = ("dropped", "exceptions")
+# Decisions, each with the decision on its keeper, k.
+PAIRS = "SELECT d.id FROM decided d JOIN decided k ON k.id = d.keeper"
+# Records shown of each kind of difference.
+SAMPLES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,15 @@ class Check:
     means: str
     question: str = ""
     of_sample: bool = True
+
+    def difference(self, count: int, samples: Sequence[Mapping[str, Any]]) -> AuditDifference:
+        """Return so many differences of this kind, with the first as samples."""
+        return AuditDifference(self.name, self.means, count, samples[:SAMPLES])
+
+
+def _of_both(question: str) -> str:
+    """Return a query for the rows of `dropped` and of `exceptions`; the question names either as {name}."""
+    return " UNION ALL ".join(question.format(name=name) for name in ("dropped", "exceptions"))
 
 
 # With a damaged ledger, the other checks would mean nothing.
@@ -95,8 +107,7 @@ RECORDS = (
     Check(
         "keeper_altered",
         "a dropped record whose keeper in the target differs from the version that was judged",
-        """SELECT d.id FROM decided d JOIN decided k ON k.id = d.keeper JOIN target t ON t.id = k.id
-           WHERE d.action = 1 AND k.action = 0 AND t.hash != k.hash""",
+        f"{PAIRS} JOIN target t ON t.id = k.id WHERE d.action = 1 AND k.action = 0 AND t.hash != k.hash",
     ),
     Check(
         "keeper_unknown",
@@ -108,37 +119,33 @@ RECORDS = (
     Check(
         "keeper_not_kept",
         "a dropped record whose keeper is not kept itself",
-        "SELECT d.id FROM decided d JOIN decided k ON k.id = d.keeper WHERE d.action = 1 AND k.action != 0",
+        f"{PAIRS} WHERE d.action = 1 AND k.action != 0",
     ),
     Check(
         "keeper_later",
         "a dropped record whose keeper was decided later",
-        """SELECT d.id FROM decided d JOIN decided k ON k.id = d.keeper
-           WHERE d.action = 1 AND k.place >= d.place""",
+        f"{PAIRS} WHERE d.action = 1 AND k.place >= d.place",
     ),
     Check(
         "text_differs",
         "an exact duplicate whose text differs from its keeper's",
-        """SELECT d.id FROM decided d JOIN decided k ON k.id = d.keeper
-           WHERE d.action = 1 AND d.reason = 'exact' AND k.digest != d.digest""",
+        f"{PAIRS} WHERE d.action = 1 AND d.reason = 'exact' AND k.digest != d.digest",
     ),
     Check(
         "row_missing",
         "a dropped, unchecked or refused record without its row in `dropped` or `exceptions`",
-        " UNION ALL ".join(
-            f"""SELECT id FROM noted n WHERE name = '{name}'
-                AND NOT EXISTS (SELECT 1 FROM {name} r WHERE r.id = n.key)"""
-            for name in NOTING
+        _of_both(
+            """SELECT id FROM noted n WHERE name = '{name}'
+               AND NOT EXISTS (SELECT 1 FROM {name} r WHERE r.id = n.key)"""
         ),
     ),
     Check(
         "row_superfluous",
         "a row in `dropped` or `exceptions` that no plan asks for",
-        " UNION ALL ".join(
-            f"""SELECT r.id FROM {name} r
-                WHERE NOT EXISTS (SELECT 1 FROM noted n WHERE n.name = '{name}' AND n.key = r.id)
-                AND ('{name}' != 'dropped' OR NOT EXISTS (SELECT 1 FROM restored o WHERE o.id = r.id))"""
-            for name in NOTING
+        _of_both(
+            """SELECT r.id FROM {name} r
+               WHERE NOT EXISTS (SELECT 1 FROM noted n WHERE n.name = '{name}' AND n.key = r.id)
+               AND ('{name}' != 'dropped' OR NOT EXISTS (SELECT 1 FROM restored o WHERE o.id = r.id))"""
         ),
     ),
     Check(
@@ -156,10 +163,9 @@ RECORDS = (
     Check(
         "row_differs",
         "a row in `dropped` or `exceptions` that says other than its plan",
-        " UNION ALL ".join(
-            f"""SELECT n.id FROM noted n JOIN {name} r ON r.id = n.key
-                WHERE n.name = '{name}' AND r.note != n.note"""
-            for name in NOTING
+        _of_both(
+            """SELECT n.id FROM noted n JOIN {name} r ON r.id = n.key
+               WHERE n.name = '{name}' AND r.note != n.note"""
         ),
     ),
     Check(
@@ -215,8 +221,7 @@ KEEPERS_ALTERED = """SELECT DISTINCT k.id AS id FROM decided d JOIN decided k ON
 # Asked of a keeper's own decision, which a sample may lack.
 OF_KEEPERS = ("keeper_not_kept", "keeper_later")
 # With `[match] prefer`, a keeper may come after its duplicates in the same plan.
-IN_A_LATER_PLAN = """SELECT d.id FROM decided d JOIN decided k ON k.id = d.keeper
-    WHERE d.action = 1 AND k.place >> 32 > d.place >> 32"""
+IN_A_LATER_PLAN = f"{PAIRS} WHERE d.action = 1 AND k.place >> 32 > d.place >> 32"
 
 
 def checks_of_records(context: Context) -> tuple[Check, ...]:
@@ -229,20 +234,13 @@ def checks_of_records(context: Context) -> tuple[Check, ...]:
     )
 
 
-# Records shown of each kind of difference.
-SAMPLES = 5
-IDS_AT_ONCE = 1_000
-
-
 def check_ledger(audit: AuditSession) -> list[AuditDifference]:
     """Return the faults of the ledger itself."""
     plans = {kind.name: audit.book.faults(kind.name) for kind in LEDGER}
     if audit.head.pending is not None:
         plans["pending"] = [audit.head.pending.number]
     return [
-        AuditDifference(
-            kind.name, kind.means, len(numbers), [{"plan": number} for number in numbers[:SAMPLES]]
-        )
+        kind.difference(len(numbers), [{"plan": number} for number in numbers])
         for kind in LEDGER
         if (numbers := plans[kind.name])
     ]
@@ -256,11 +254,11 @@ def check_head(audit: AuditSession) -> Iterator[AuditDifference]:
     shown = {name: {"head": in_head[name], "plans": n} for name, n in counted.items() if n != in_head[name]}
     counters, watermark = HEAD_CHECKS
     if shown:
-        yield AuditDifference(counters.name, counters.means, len(shown), [shown])
+        yield counters.difference(len(shown), [shown])
     if last != head.watermark:
         ids = {"head_id": head.watermark, "plans_id": last}
         pair = {name: extended(raw_id) if raw_id else None for name, raw_id in ids.items()}
-        yield AuditDifference(watermark.name, watermark.means, 1, [pair])
+        yield watermark.difference(1, [pair])
 
 
 def check_numbers(audit: AuditSession) -> Iterator[AuditDifference]:
@@ -283,7 +281,7 @@ def check_numbers(audit: AuditSession) -> Iterator[AuditDifference]:
         if (size := reader.size(name)) != number
     ]
     if wrong:
-        yield AuditDifference(NUMBERS.name, NUMBERS.means, len(wrong), wrong)
+        yield NUMBERS.difference(len(wrong), wrong)
 
 
 def check_records(audit: AuditSession, kinds: Iterable[Check]) -> Iterator[AuditDifference]:
@@ -295,14 +293,14 @@ def check_records(audit: AuditSession, kinds: Iterable[Check]) -> Iterator[Audit
     for kind in kinds:
         count, ids = audit.book.answer(kind.question, SAMPLES)
         if count and kind in (MISSING, ALTERED):
-            yield AuditDifference(kind.name, kind.means, count, _compare_with_source(audit, ids))
+            yield kind.difference(count, _compare_with_source(audit, ids))
         elif count:
-            yield AuditDifference(kind.name, kind.means, count, [{"id": extended(raw_id)} for raw_id in ids])
+            yield kind.difference(count, [{"id": extended(raw_id)} for raw_id in ids])
 
 
 def _accept_server_times(audit: AuditSession) -> None:
     """Mark records as unaltered that differ only in empty timestamps, which the server fills on insert."""
-    for ids in audit.book.pages(ALTERED.question, IDS_AT_ONCE):
+    for ids in audit.book.pages(ALTERED.question):
         for records in audit.context.target.fetch(ids):
             audit.book.mark_unaltered(
                 raw_id
@@ -314,7 +312,7 @@ def _accept_server_times(audit: AuditSession) -> None:
 def _accept_same_texts(audit: AuditSession) -> None:
     """Mark keepers in the source as unaltered that changed, but not in their text."""
     reader = audit.context.recipe.reader
-    for ids in audit.book.pages(KEEPERS_ALTERED, IDS_AT_ONCE):
+    for ids in audit.book.pages(KEEPERS_ALTERED):
         for records in audit.context.source.fetch(ids):
             text_digests = reader.text_digests([*records.values()])
             audit.book.mark_unaltered(

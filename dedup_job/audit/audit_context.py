@@ -153,17 +153,10 @@ def _digest_of_state(context: Context, head: Head) -> str:
     """Return a digest of everything that must be equal for an audit to be resumed."""
     # Without user and password, which may change.
     server = context.settings.target_uri().rpartition("@")[2]
-    target = context.settings.target
-    last = head.last.key if head.last else None
-    key = [
-        server,
-        f"{target.database}.{target.collection}",
-        context.source_name,
-        context.settings.source.filter,
-        head.fence,
-        last,
-    ]
-    return digest(json.dumps(key).encode()).hex()
+    target = f"{context.settings.target.database}.{context.settings.target.collection}"
+    source = (context.source_name, context.settings.source.filter)
+    state = [server, target, *source, head.fence, head.last.key if head.last else None]
+    return digest(json.dumps(state).encode()).hex()
 
 
 def read_chain(audit: AuditSession) -> list[PlanId | None]:

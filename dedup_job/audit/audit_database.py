@@ -5,8 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +57,7 @@ def as_id(key: bytes) -> bytes:
 # The ASCII codes of "dedu", as SQLite's application id.
 APPLICATION = 0x64656475
 SETTINGS = (f"cache_size = -{64 << 10}", "locking_mode = EXCLUSIVE", "synchronous = NORMAL")
+IDS_AT_ONCE = 1_000
 INSERTED = (Action.UNIQUE, Action.UNCHECKED)
 # The action of a dropped record that a person restored; plans have no such action.
 RESTORED = 4
@@ -84,14 +84,6 @@ CREATE TABLE returned (id BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE undecided_in_archive (id BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE kept_in_archive (id BLOB PRIMARY KEY) WITHOUT ROWID;
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """The progress of a stage: the last id or number that was added."""
-
-    after: Any = None
-    is_finished: bool = False
 
 
 class AuditDatabase:
@@ -141,16 +133,10 @@ class AuditDatabase:
     @contextmanager
     def page(self) -> Iterator[None]:
         """Run the block as one transaction."""
-        with _name_errors():
+        # Leaving the connection commits, or rolls back unless SQLite has done so itself after an error.
+        with _name_errors(), self._file:
             self._file.execute("BEGIN")
-            try:
-                yield
-            except BaseException:
-                # SQLite has rolled back some errors itself; then ROLLBACK fails, and must not hide the error.
-                with suppress(sqlite3.Error):
-                    self._file.execute("ROLLBACK")
-                raise
-            self._file.execute("COMMIT")
+            yield
 
     def begin(self, about: str) -> bool:
         """Begin an audit, or resume it.
@@ -161,27 +147,23 @@ class AuditDatabase:
         Returns:
             Whether the audit is resumed.
         """
-        known = [value for (value,) in self._query("SELECT value FROM about WHERE name = 'about'")]
-        if known == [about]:
+        if self._value("SELECT value FROM about WHERE name = 'about'") == about:
             return True
         with self.page():
-            tables = [name for (name,) in self._query("SELECT name FROM sqlite_master WHERE type = 'table'")]
-            for name in tables:
+            for (name,) in list(self._query("SELECT name FROM sqlite_master WHERE type = 'table'")):
                 self._file.execute(f"DELETE FROM {name}")
             self._file.execute("INSERT INTO about VALUES ('about', ?)", (about,))
         return False
 
-    def position(self, stage: str) -> Position:
-        """Return the progress of a stage."""
-        for after, is_finished in self._query(
-            "SELECT after, is_finished FROM position WHERE stage = ?", stage
-        ):
-            return Position(after, bool(is_finished))
-        return Position()
+    def position(self, stage: str) -> tuple[Any, bool]:
+        """Return the last id or number that a stage has added, and whether the stage is finished."""
+        select = "SELECT after, is_finished FROM position WHERE stage = ?"
+        after, is_finished = next(self._query(select, stage), (None, False))
+        return after, bool(is_finished)
 
-    def move(self, stage: str, to: Position) -> None:
-        """Store the progress of a stage."""
-        self.change("REPLACE INTO position VALUES (?, ?, ?)", stage, to.after, to.is_finished)
+    def move(self, stage: str, after: Any, is_finished: bool = False) -> None:
+        """Store the progress of a stage, as `position` returns it."""
+        self.change("REPLACE INTO position VALUES (?, ?, ?)", stage, after, is_finished)
 
     def enter(self, table: str, rows: Iterable[Sequence[Any]]) -> None:
         """Add rows that begin with a raw id; skip rows whose id exists."""
@@ -246,9 +228,8 @@ class AuditDatabase:
 
     def last_id(self) -> bytes | None:
         """Return the last id that a backfill decided."""
-        return next(
-            (value for (value,) in self._query("SELECT value FROM about WHERE name = 'last_id'")), None
-        )
+        raw_id: bytes | None = self._value("SELECT value FROM about WHERE name = 'last_id'")
+        return raw_id
 
     def enter_undecided(self, table: str, ids: Iterable[bytes]) -> None:
         """Add the given ids that the ledger did not decide."""
@@ -267,7 +248,7 @@ class AuditDatabase:
     def remove(self, table: str, ids: Iterable[bytes]) -> None:
         """Remove the rows with these ids."""
         with self.page():
-            self._file.executemany(f"DELETE FROM {table} WHERE id = ?", ((as_key(each),) for each in ids))
+            self._change_each(f"DELETE FROM {table} WHERE id = ?", ((as_key(raw_id),) for raw_id in ids))
 
     def _enter_if(self, table: str, ids: Iterable[bytes], condition: str) -> None:
         """Add the given ids for which a condition on `?1` is true."""
@@ -276,11 +257,9 @@ class AuditDatabase:
 
     def mark_unaltered(self, ids: Iterable[bytes]) -> None:
         """Store that the target has the judged versions of these records."""
+        update = "UPDATE target SET hash = (SELECT hash FROM decided WHERE id = ?1) WHERE id = ?1"
         with self.page():
-            self._file.executemany(
-                "UPDATE target SET hash = (SELECT hash FROM decided WHERE id = ?1) WHERE id = ?1",
-                ((as_key(raw_id),) for raw_id in ids),
-            )
+            self._change_each(update, ((as_key(raw_id),) for raw_id in ids))
 
     def counts(self) -> Counts:
         """Return the number of records of each verdict in the plans."""
@@ -302,19 +281,19 @@ class AuditDatabase:
             self._file.executemany(statement, rows)
 
     def size(self, table: str) -> int:
-        """Return the number of rows of a table."""
-        return int(next(self._query(f"SELECT count(*) FROM {table}"))[0])
+        """Return the number of rows of a table, or of a query in parentheses."""
+        return int(self._value(f"SELECT count(*) FROM {table}"))
 
     def answer(self, question: str, samples: int) -> tuple[int, list[bytes]]:
         """Return the number of ids that a query selects, and the first of them."""
-        count = int(next(self._query(f"SELECT count(*) FROM ({question})"))[0])
+        count = self.size(f"({question})")
         return count, self.ids(f"{question} LIMIT {samples}") if count else []
 
-    def pages(self, question: str, size: int) -> Iterator[list[bytes]]:
+    def pages(self, question: str) -> Iterator[list[bytes]]:
         """Yield the ids that a query selects, in pages; rows may change between pages."""
         # A new query for each page: SQLite does not define what an open cursor returns after rows change.
         last = b""
-        select = f"SELECT id FROM ({question}) WHERE id > ? ORDER BY id LIMIT {size}"
+        select = f"SELECT id FROM ({question}) WHERE id > ? ORDER BY id LIMIT {IDS_AT_ONCE}"
         while page := [key for (key,) in self._query(select, last)]:
             yield [as_id(key) for key in page]
             last = page[-1]
@@ -341,8 +320,12 @@ class AuditDatabase:
         return raw_id if key is None else as_id(key)
 
     def _column_of(self, column: str, raw_id: bytes) -> bytes | None:
-        rows = self._query(f"SELECT {column} FROM decided WHERE id = ?", as_key(raw_id))
-        return next((value for (value,) in rows), None)
+        value: bytes | None = self._value(f"SELECT {column} FROM decided WHERE id = ?", as_key(raw_id))
+        return value
+
+    def _value(self, question: str, *values: Any) -> Any:
+        """Return the value that a query selects; None if it selects none."""
+        return next((value for (value,) in self._query(question, *values)), None)
 
     def _query(self, question: str, *values: Any) -> Iterator[Any]:
         with _name_errors():
@@ -352,15 +335,8 @@ class AuditDatabase:
 def _row(decision: LedgerDecision) -> tuple[Any, ...]:
     """Return the columns of `decided` for a decision, except the count."""
     keeper = None if decision.keeper is None else as_key(decision.keeper)
-    return (
-        as_key(decision.id),
-        decision.place,
-        decision.action,
-        decision.reason,
-        decision.hash,
-        decision.digest,
-        keeper,
-    )
+    judged = (decision.action, decision.reason, decision.hash, decision.digest)
+    return as_key(decision.id), decision.place, *judged, keeper
 
 
 @contextmanager

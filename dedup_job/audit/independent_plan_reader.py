@@ -126,16 +126,11 @@ def _decisions(packed: Mapping[str, Any], columns: Mapping[str, bytes]) -> Itera
     if len(ids) != packed["count"] or len(keepers) != actions.count(DUPLICATE):
         raise ValueError("the columns are not of one length")
     matches = zip(keepers, columns["distances"], similarities, strict=True)
-    for row, (raw_id, action, reason, record, text) in enumerate(
-        zip(
-            ids,
-            actions,
-            [packed["reason_names"][place] for place in columns["reasons"]],
-            [value for (value,) in struct.iter_unpack("16s", columns["hashes"])],
-            [value for (value,) in struct.iter_unpack("16s", columns["digests"])],
-            strict=True,
-        )
-    ):
+    reasons = [packed["reason_names"][place] for place in columns["reasons"]]
+    hashes = [value for (value,) in struct.iter_unpack("16s", columns["hashes"])]
+    digests = [value for (value,) in struct.iter_unpack("16s", columns["digests"])]
+    rows = zip(ids, actions, reasons, hashes, digests, strict=True)
+    for row, (raw_id, action, reason, record, text) in enumerate(rows):
         keeper = key = note = None
         about: dict[str, Any] = {}
         if action == DUPLICATE:

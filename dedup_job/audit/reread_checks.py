@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from dedup_job.audit.audit_checks import SAMPLES, Check
+from dedup_job.audit.audit_checks import Check
 from dedup_job.audit.audit_context import AuditSession
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.fingerprint.shingles import CJK_LENGTH, NUMBER_PATTERN, OTHER_LENGTH, comparable_text
@@ -20,32 +20,35 @@ GROUPS = Check(
     "group_differs", "a dropped record of another group ([match] within) than its keeper", of_sample=False
 )
 SIMILARITIES = Check(
-    "similarity_differs",
-    "a duplicate that is not as similar to its keeper as its row says",
-    of_sample=False,
+    "similarity_differs", "a duplicate that is not as similar to its keeper as its row says", of_sample=False
 )
 
 # Duplicates of each reason that are compared again, and characters above which a text is left out.
 COMPARED, LONGEST = 1_000, 100_000
 # Rows have four decimals, and two shingles may by chance have the same hash.
 TOLERANCE = 0.005
-IDS_AT_ONCE, PAIRS_AT_ONCE = 1_000, 20
+PAIRS_AT_ONCE = 20
 
 T = TypeVar("T")
 
 
 def check_groups(audit: AuditSession) -> Iterator[AuditDifference]:
     """Yield the dropped records of another group than their keeper; reads all dropped records again."""
-    if not audit.context.recipe.reader.fields.within:
+    fields = audit.context.recipe.reader.fields
+    if not fields.within:
         return
+
+    def groups_of(raws: Sequence[bytes]) -> list[bytes]:
+        return [extracted.group for extracted in fields.texts_of(raws)]
+
     wrong = [
         {"id": extended(raw_id)}
-        for ids in audit.book.pages("SELECT id FROM decided WHERE action = 1", IDS_AT_ONCE)
-        for raw_id, group, kept_group in _read_pairs(audit, ids, lambda raws: _groups_of(audit, raws))
+        for ids in audit.book.pages("SELECT id FROM decided WHERE action = 1")
+        for raw_id, group, kept_group in _read_pairs(audit, ids, groups_of)
         if group != kept_group
     ]
     if wrong:
-        yield AuditDifference(GROUPS.name, GROUPS.means, len(wrong), wrong[:SAMPLES])
+        yield GROUPS.difference(len(wrong), wrong)
 
 
 def check_similarities(audit: AuditSession) -> Iterator[AuditDifference]:
@@ -70,7 +73,7 @@ def check_similarities(audit: AuditSession) -> Iterator[AuditDifference]:
                 shown = {"id": extended(raw_id), "keeper_id": extended(audit.book.keeper_of(raw_id))}
                 wrong.append({**shown, "row": told, "similarity": round(similarity, 4)})
     if wrong:
-        yield AuditDifference(SIMILARITIES.name, SIMILARITIES.means, len(wrong), wrong[:SAMPLES])
+        yield SIMILARITIES.difference(len(wrong), wrong)
 
 
 def _draw(audit: AuditSession, reason: str) -> list[bytes]:
@@ -95,10 +98,6 @@ def _shingles(text: str, length: int | None) -> set[str]:
         if place + size <= len(signs):
             found.add(signs[place : place + size])
     return found or {signs}
-
-
-def _groups_of(audit: AuditSession, raws: Sequence[bytes]) -> list[bytes]:
-    return [extracted.group for extracted in audit.context.recipe.reader.fields.texts_of(raws)]
 
 
 def _read_pairs(

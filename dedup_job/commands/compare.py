@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dedup_job.analysis import pair_explanation
+from dedup_job.analysis.pair_explanation import ComparedRecord, explanation_json
 from dedup_job.commands.record_lookup import find_record, group_json
 from dedup_job.errors import UsageError
 from dedup_job.ledger.settings_fit_ledger import check_fits
@@ -41,20 +41,15 @@ def compare(context: Context, first: str, second: str, other_settings: str | Non
         raise UsageError(f"{first} and {second} are the same record; name two")
     with context.engine() as engine:
         prints = engine.fingerprint([record.raw for record in named])
-    # A record that killed its worker must not be parsed in this process.
-    reader = context.recipe.reader
-    texts = [
-        "" if reason else reader.texts([record.raw])[0]
-        for record, reason in zip(named, prints.reasons, strict=True)
-    ]
-    records = [
-        pair_explanation.ComparedRecord(
-            extended(record.id), record.place, text, {} if reason else group_json(reader.fields, record.raw)
-        )
-        for record, text, reason in zip(named, texts, prints.reasons, strict=True)
-    ]
+    reader, records = context.recipe.reader, []
+    for record, reason in zip(named, prints.reasons, strict=True):
+        # A record that killed its worker must not be parsed in this process.
+        text = "" if reason else reader.texts([record.raw])[0]
+        group = {} if reason else group_json(reader.fields, record.raw)
+        records.append(ComparedRecord(extended(record.id), record.place, text, group))
+    texts = [record.text for record in records]
     return {
-        **pair_explanation.explanation_json((records[0], records[1]), prints, context.recipe),
+        **explanation_json(records, prints, context.recipe),
         "differences": None if any(prints.reasons) else describe_differences(*texts),
         "compared_by": {
             "settings": other_settings,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from dedup_job import __version__
 from dedup_job.analysis.forecast import Forecast
@@ -38,37 +38,27 @@ from dedup_job.text.fields import TEXT, TextFields, count_field_kinds
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class CheckResult:
-    """The result of one check.
-
-    Attributes:
-        about: The subject of the check.
-        message: The result, for people.
-        exit_code: Exit code of a run with this fault; 0 for no fault.
-        is_warning: Whether a person should look at it although a run would work.
-    """
-
-    about: str
-    message: str
-    exit_code: int = 0
-    is_warning: bool = False
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the result as JSON values."""
-        state = "fault" if self.exit_code else "warning" if self.is_warning else "ok"
-        return {"about": self.about, "state": state, "message": self.message, "exit_code": self.exit_code}
-
-
 @dataclass(slots=True)
 class CheckRunner:
-    """Runs one check after the other; a check that fails is a result, and the next check follows."""
+    """Runs one check after the other; a check that fails is a result, and the next check follows.
 
-    findings: list[CheckResult] = field(default_factory=list)
+    Attributes:
+        results: The results as JSON values.
+    """
 
-    def note(self, about: str, message: str, is_warning: bool = False) -> None:
-        """Add a result."""
-        self.findings.append(CheckResult(about, message, is_warning=is_warning))
+    results: list[dict[str, Any]] = field(default_factory=list)
+
+    def note(self, about: str, message: str, exit_code: int = 0, is_warning: bool = False) -> None:
+        """Add a result.
+
+        Args:
+            about: The subject of the check.
+            message: The result, for people.
+            exit_code: Exit code of a run with this fault; 0 for no fault.
+            is_warning: Whether a person should look at it although a run would work.
+        """
+        state = "fault" if exit_code else "warning" if is_warning else "ok"
+        self.results.append({"about": about, "state": state, "message": message, "exit_code": exit_code})
 
     def run_check(self, about: str, check: Callable[[], T], is_needed: bool = True) -> T | None:
         """Run a check; if it fails, add its error as a result.
@@ -84,8 +74,7 @@ class CheckRunner:
         try:
             return check()
         except DedupError as error:
-            code = error.exit_code if is_needed else 0
-            self.findings.append(CheckResult(about, str(error), code, is_warning=not is_needed))
+            self.note(about, str(error), error.exit_code if is_needed else 0, is_warning=not is_needed)
             return None
 
 
@@ -95,8 +84,7 @@ ROOM_SAMPLE = 2_000
 TIGHT_SHARE = 0.8
 
 
-@dataclass(frozen=True, slots=True)
-class Collections:
+class Collections(NamedTuple):
     """The source and the target, on their servers."""
 
     source: RetryingCollection
@@ -122,12 +110,10 @@ def check_room(
     if forecast is None:
         return None
     memory, disk = sum(forecast.memory.values()), _disk_bytes_to_come(forecast, head)
-    free = checks.run_check("disk", lambda: _free_disk_bytes(context, collections), is_needed=False)
+    free = checks.run_check("disk", lambda: _free_disk_bytes(collections), is_needed=False)
     available = available_bytes()
-    checks.run_check("memory", lambda: _check_enough(checks, "memory", "on this machine", memory, available))
-    checks.run_check(
-        "disk", lambda: _check_enough(checks, "disk", "on the disk of the target's server", disk, free)
-    )
+    _check_enough(checks, "memory", "on this machine", memory, available)
+    _check_enough(checks, "disk", "on the disk of the target's server", disk, free)
     return {"memory": {"needed": memory, "available": available}, "disk": {"needed": disk, "free": free}}
 
 
@@ -137,13 +123,13 @@ def _disk_bytes_to_come(forecast: Forecast, head: Head | None) -> int:
     return int(sum(forecast.disk.values()) * max(0.0, 1 - decided))
 
 
-def _free_disk_bytes(context: Context, collections: Collections) -> int | None:
+def _free_disk_bytes(collections: Collections) -> int | None:
     """Return the free bytes on the disk of the target's server; None where no server says.
 
     Raises:
         NotPermitted: If the target's user may not ask, and the source is on another server.
     """
-    source, target = collections.source, collections.target
+    source, target = collections
     is_same_server = source.client.nodes == target.client.nodes
     free = None
     try:
@@ -159,14 +145,15 @@ def _free_disk_bytes(context: Context, collections: Collections) -> int | None:
 
 
 def _check_enough(checks: CheckRunner, about: str, where: str, needed: int, free: int | None) -> None:
-    """Note how much is needed and free; raise StorageFull if it is not enough."""
+    """Note how much is needed and free: a fault if it is not enough, a warning if it is tight."""
     if free is None:
         checks.note(about, f"about {format_bytes(needed)} needed; the free space {where} is unknown")
         return
     message = f"about {format_bytes(needed)} needed, {format_bytes(free)} free {where}"
     if needed > free:
-        raise StorageFull(f"{message}; `estimate` shows what needs it")
-    checks.note(about, message, is_warning=needed > TIGHT_SHARE * free)
+        checks.note(about, f"{message}; `estimate` shows what needs it", StorageFull.exit_code)
+    else:
+        checks.note(about, message, is_warning=needed > TIGHT_SHARE * free)
 
 
 # Records of the sample that shows which fields exist.
@@ -191,22 +178,11 @@ def doctor(settings: Settings, advance: Advance) -> dict[str, Any]:
     shown: dict[str, Any] = {"commands": []}
     beside = f"{settings.target.database}.{settings.target.collection}"
     with ExitStack() as stack:
-        collections = _connect_both(checks, settings, stack)
-        context = None
-        if collections is not None:
+        if collections := _connect_both(checks, settings, stack):
             shown["commands"] = _check_rights(checks, settings, collections)
             context = checks.run_check("collections", lambda: stack.enter_context(Context(settings)))
-        if collections is not None and context is not None:
-            checks.run_check("source", lambda: _check_source(checks, context, collections))
-            head = checks.run_check("ledger", lambda: _check_ledger(checks, context))
-            shown["fields"] = checks.run_check(
-                "fields", lambda: _check_fields(checks, context), is_needed=False
-            )
-            # Only the run that begins a backfill reads the first records.
-            if head is None or head.watermark is None:
-                checks.run_check("first records", lambda: _check_first_records(checks, context))
-            checks.run_check("workers", lambda: _check_workers(checks, settings))
-            shown["room"] = check_room(checks, context, collections, head, advance)
+            if context is not None:
+                shown |= _check_job(checks, context, collections, advance)
     return {
         "source": f"{settings.source.database}.{settings.source.collection}",
         "target": beside if settings.target.has_copies else None,
@@ -216,10 +192,24 @@ def doctor(settings: Settings, advance: Advance) -> dict[str, Any]:
             "Python": platform.python_version(),
             "pymongo": version("pymongo"),
         },
-        "checks": [result.as_json() for result in checks.findings],
+        "checks": checks.results,
         **shown,
-        "exit_code": next((result.exit_code for result in checks.findings if result.exit_code), 0),
+        "exit_code": next(filter(None, (result["exit_code"] for result in checks.results)), 0),
     }
+
+
+def _check_job(
+    checks: CheckRunner, context: Context, collections: Collections, advance: Advance
+) -> dict[str, Any]:
+    """Check what needs the open connections; return the fields and the room as JSON values."""
+    checks.run_check("source", lambda: _check_source(checks, context, collections))
+    head = checks.run_check("ledger", lambda: _check_ledger(checks, context))
+    fields = checks.run_check("fields", lambda: _check_fields(checks, context), is_needed=False)
+    # Only the run that begins a backfill reads the first records.
+    if head is None or head.watermark is None:
+        checks.run_check("first records", lambda: _check_first_records(checks, context))
+    checks.run_check("workers", lambda: _check_workers(checks, context.settings))
+    return {"fields": fields, "room": check_room(checks, context, collections, head, advance)}
 
 
 def _connect_both(checks: CheckRunner, settings: Settings, stack: ExitStack) -> Collections | None:

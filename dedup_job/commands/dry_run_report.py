@@ -132,12 +132,11 @@ class DryRunDecisions:
         """Store a plan as if it were committed."""
         plan = self._accept(plan)
         self.number += 1
-        rows = []
-        for row, verdict in enumerate(plan.verdicts):
-            match = verdict.match
-            assert plan.ranks is not None
-            rank, keeper = pack_rank(plan.ranks[row]), None if match is None else match.keeper
-            rows.append((plan.ids[row], keeper, self.number, verdict.reason, rank))
+        assert plan.ranks is not None
+        rows = [
+            (raw_id, verdict.match and verdict.match.keeper, self.number, verdict.reason, pack_rank(rank))
+            for raw_id, verdict, rank in zip(plan.ids, plan.verdicts, plan.ranks, strict=True)
+        ]
         self._tables.fill("INSERT OR REPLACE INTO decided VALUES (?,?,?,?,?)", rows)
         return plan
 

@@ -12,14 +12,13 @@ from statistics import median
 
 from dedup_job.analysis.forecast import (
     DIGEST_BYTES,
-    KEY_BYTES,
     Forecast,
     ResourceLimits,
     Seconds,
     Sizes,
     dropped_share,
+    index_bytes,
 )
-from dedup_job.analysis.match_conditions import segments_searched
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.ledger.plan_format import COLUMNS, PlanId, StoredPlan, pack
 from dedup_job.mongo.pages import Window
@@ -179,10 +178,9 @@ def _bytes_on_disk(sample: CollectionSample, storage: Storage) -> float:
 
 def _text_bytes(recipe: Recipe, sample: CollectionSample) -> float:
     """Return the bytes of a text in the index: its digest, fingerprint and keys, and its keeper's id."""
-    keys = segments_searched(recipe.bits, recipe.matching.radius) + recipe.matching.bands
     # An id is a document with one unnamed element, which has 10 bytes beside the value.
     ids = sum(map(len, sample.batch.ids)) / len(sample) - 10
-    return DIGEST_BYTES + recipe.bits / 8 + 1 + KEY_BYTES * keys + ids
+    return DIGEST_BYTES + index_bytes(recipe.bits, recipe.matching) + ids
 
 
 def _measure_round_trip(context: Context) -> float:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from dedup_job.analysis.judge_labelled_pairs import Evaluation, JudgedPair, LabelledPair
 from dedup_job.analysis.match_conditions import distance, similarity
-from dedup_job.analysis.scores import TunedSettings
 from dedup_job.commands.record_lookup import find_versions
 from dedup_job.errors import UsageError
 from dedup_job.fingerprint.recipe import Recipe
@@ -41,7 +40,7 @@ def evaluate(context: Context, pairs: Sequence[LabelledPair]) -> Evaluation:
         for pair in pairs:
             rows = [row_of[ids[pair.first]], row_of[ids[pair.second]]]
             judged.append(_decide_pair(pair, prints.take(rows), context.recipe))
-    return Evaluation(TunedSettings.of(context.recipe.matching), context.recipe.digest, judged)
+    return Evaluation(context.recipe.matching, context.recipe.digest, judged)
 
 
 def _resolve_ids(context: Context, pairs: Sequence[LabelledPair]) -> dict[str, bytes]:

@@ -31,11 +31,7 @@ class LearnedIdf:
 
 
 def fit_idf(
-    context: Context,
-    output: Path,
-    min_df: int,
-    limit: int | None,
-    advance: Advance = lambda number: None,
+    context: Context, output: Path, min_df: int, limit: int | None, advance: Advance = lambda number: None
 ) -> LearnedIdf:
     """Count the texts that contain each term, and write the table of inverse document frequencies.
 

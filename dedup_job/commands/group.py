@@ -37,29 +37,28 @@ def group(context: Context, given: str) -> tuple[GroupKeeper, Iterator[list[Grou
         UsageError: If no record has the id.
     """
     reader = open_ledger_reader(context)
-    selection, size = _select_group(reader, given)
-    if not size:
-        selection = Selection(keeper=find_record(context, given).id)
-    assert selection.keeper is not None
-    text = dict(fetch_keepers(context, [selection.keeper])).get(selection.keeper)
-    is_there = not context.target.absent([selection.keeper])
-    return GroupKeeper(selection.keeper, size, is_there, text), _compare_members(
-        context, reader, selection, text
-    )
+    keeper, size = _find_group(reader, given) or (find_record(context, given).id, 0)
+    text = dict(fetch_keepers(context, [keeper])).get(keeper)
+    is_there = not context.target.absent([keeper])
+    members = _compare_members(context, reader, _members_of(keeper), text)
+    return GroupKeeper(keeper, size, is_there, text), members
 
 
-def _select_group(reader: LedgerReader, given: str) -> tuple[Selection, int]:
-    """Return the query for the rows of a group, and their number; tries each reading of the id in turn."""
+def _members_of(keeper: bytes) -> Selection:
+    """Return the query for the rows of a group."""
+    return Selection(keeper=keeper, order="similarity")
+
+
+def _find_group(reader: LedgerReader, given: str) -> tuple[bytes, int] | None:
+    """Return the keeper and the size of a group; tries each reading of the id in turn."""
     # A dropped record is in the group of its keeper.
     dropped = reader.row("dropped", with_equals(readings(given)))
     keepers = readings(given) if dropped is None else [keeper_of_row(dropped)]
     for raw_id in keepers:
-        selection = Selection(keeper=raw_id, order="similarity")
-        if size := reader.count(selection):
+        if size := reader.count(_members_of(raw_id)):
             # The server finds rows with 7.0 for 7; a row has the keeper's id in its stored type.
-            first = next(reader.select_rows(selection))[0]
-            return Selection(keeper=keeper_of_row(first), order="similarity"), size
-    return Selection(), 0
+            return keeper_of_row(next(reader.select_rows(_members_of(raw_id)))[0]), size
+    return None
 
 
 def _compare_members(

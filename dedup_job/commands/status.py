@@ -176,12 +176,11 @@ def _group_runs(rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     `alike` is the number of runs that are left out after it.
     """
     for group_key, group in groupby(rows, _group_key):
-        newest, *others = group
-        if group_key is not None:
+        if group_key is None:
+            yield from ({**run_json(row), "alike": 0} for row in group)
+        else:
+            newest, *others = group
             yield {**run_json(newest), "alike": len(others)}
-            continue
-        for row in (newest, *others):
-            yield {**run_json(row), "alike": 0}
 
 
 def _group_key(row: Mapping[str, Any]) -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dedup_job.analysis.sample_trials import TextSample, TunedSample
-from dedup_job.analysis.scores import TunedSettings
 from dedup_job.errors import ConfigError
 from dedup_job.pipeline.command_context import Context
 from dedup_job.pipeline.sample_source import read_sample
@@ -47,5 +46,5 @@ def tune(context: Context, records: int, at: float, advance: Advance) -> TunedSa
         reasons = ", ".join(sorted({reason for prints in parts for reason in prints.reasons}))
         raise ConfigError(f"no text in a sample of {sample.read:,} records ({reasons}); see [source] fields")
     stretches = max(drawn.stretch) + 1
-    present = TunedSettings.of(context.recipe.matching)
+    present = context.recipe.matching
     return TunedSample.of(context.source_name, sample, stretches, at, present, drawn.count)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -32,7 +32,7 @@ from dedup_job.audit.audit_context import (
     read_plan,
     read_restored,
 )
-from dedup_job.audit.audit_database import AuditDatabase, Position
+from dedup_job.audit.audit_database import IDS_AT_ONCE, AuditDatabase
 from dedup_job.audit.independent_plan_reader import LedgerDecision
 from dedup_job.audit.reread_checks import GROUPS, SIMILARITIES, check_groups, check_similarities
 from dedup_job.ledger.record_rows import id_of_row
@@ -42,6 +42,9 @@ from dedup_job.pipeline.command_context import Context
 from dedup_job.records import ADOPT, BACKFILL, OUTSIDE_SOURCE, REFERENCE, chunked
 from dedup_job.report.progress import Advance
 from dedup_job.report.verify_result import VerifyResult
+
+RowReader = Callable[[Sequence[bytes]], Iterable[Sequence[bytes]]]
+"""Given a page of raw records, returns a row of the audit database for each; it begins with a raw id."""
 
 
 def verify(context: Context, state: Path | None, advance: Advance) -> VerifyResult:
@@ -80,11 +83,11 @@ def verify(context: Context, state: Path | None, advance: Advance) -> VerifyResu
 
 def _enter_plans(audit: AuditSession) -> None:
     """Add every decision of the ledger to the database."""
-    position = audit.book.position("plans")
-    if position.is_finished:
+    first, is_finished = audit.book.position("plans")
+    if is_finished:
         return
     plans = read_chain(audit)
-    for number in range(position.after or 0, len(plans)):
+    for number in range(first or 0, len(plans)):
         plan = read_plan(audit, plans, number)
         with audit.book.page():
             if plan is not None:
@@ -96,9 +99,9 @@ def _enter_plans(audit: AuditSession) -> None:
                     audit.book.enter_decisions(plan.decisions)
                 if plan.mode == BACKFILL:
                     audit.book.enter_last_id(plan.until)
-            audit.book.move("plans", Position(number + 1))
+            audit.book.move("plans", number + 1)
         audit.advance(len(plan.decisions) if plan is not None else 0)
-    audit.book.move("plans", Position(len(plans), is_finished=True))
+    audit.book.move("plans", len(plans), is_finished=True)
 
 
 def _enter_references(audit: AuditSession, decisions: Sequence[LedgerDecision]) -> None:
@@ -111,25 +114,26 @@ def _enter_references(audit: AuditSession, decisions: Sequence[LedgerDecision]) 
 def _enter_rest(audit: AuditSession) -> None:
     """Add the target, the rows of the ledger, and the undecided ids of the source to the database."""
     book, reader = audit.book, audit.reader
-    collections = {name: reader.rows(name).records_after for name in ("dropped", "exceptions")}
-    collections["target"] = audit.context.kept_pages.records_after
-    for name, pages in collections.items():
-        _enter_pages(audit, name, pages, partial(_enter_hashed, book, name))
-    _enter_pages(
-        audit,
-        "left",
-        reader.rows("left").ids_after,
-        lambda page: book.enter("stayed", [(id_of_row(key),) for key in page]),
-    )
-    _enter_pages(
-        audit,
-        "restored",
-        reader.rows("overrides").records_after,
-        lambda page: book.enter("restored", read_restored(page)),
-    )
+    for table, pages, read in (
+        ("dropped", reader.rows("dropped").records_after, hash_records),
+        ("exceptions", reader.rows("exceptions").records_after, hash_records),
+        ("target", audit.context.kept_pages.records_after, hash_records),
+        ("stayed", reader.rows("left").ids_after, _ids_of_rows),
+        ("restored", reader.rows("overrides").records_after, read_restored),
+    ):
+        _enter_pages(audit, table, pages, partial(_enter_rows, book, table, read))
     for change in RESTORE:
         book.change(change)
     _enter_source(audit)
+
+
+def _enter_rows(book: AuditDatabase, table: str, read: RowReader, page: Sequence[bytes]) -> None:
+    """Add the rows of a page to a table."""
+    book.enter(table, read(page))
+
+
+def _ids_of_rows(keys: Sequence[bytes]) -> list[tuple[bytes]]:
+    return [(id_of_row(key),) for key in keys]
 
 
 def _enter_source(audit: AuditSession) -> None:
@@ -151,7 +155,7 @@ def _enter_source(audit: AuditSession) -> None:
         enter_archived = partial(_enter_archive_page, audit.book)
         _enter_pages(audit, "archive", archive.pages.ids_after, enter_archived)
         # A command that was killed while it brought records back may have left some in both places.
-        for ids in audit.book.pages("SELECT id FROM kept_in_archive", IDS_AT_ONCE):
+        for ids in audit.book.pages("SELECT id FROM kept_in_archive"):
             audit.book.remove("kept_in_archive", source.present(ids))
 
 
@@ -177,10 +181,6 @@ def _enter_archive_page(book: AuditDatabase, page: Sequence[bytes]) -> None:
     book.enter_returned(page)
 
 
-def _enter_hashed(book: AuditDatabase, table: str, page: Sequence[bytes]) -> None:
-    book.enter(table, hash_records(page))
-
-
 def _enter_pages(
     audit: AuditSession,
     stage: str,
@@ -195,21 +195,20 @@ def _enter_pages(
         pages: Returns the pages after a raw id, or all pages.
         enter: Adds a page.
     """
-    position = audit.book.position(stage)
-    if position.is_finished:
+    after, is_finished = audit.book.position(stage)
+    if is_finished:
         return
-    for page in pages(position.after):
+    for page in pages(after):
         # One transaction, so that a killed audit never has a page without its position.
         with audit.book.page():
             enter(page)
-            audit.book.move(stage, Position(id_of(page[-1])))
+            audit.book.move(stage, id_of(page[-1]))
         audit.advance(len(page))
-    audit.book.move(stage, Position(is_finished=True))
+    audit.book.move(stage, None, is_finished=True)
 
 
 # Decisions from one plan; small, so that a sample comes from many plans.
 ROWS_OF_A_PLAN = 100
-IDS_AT_ONCE = 1_000
 
 
 def verify_sample(context: Context, records: int, advance: Advance) -> VerifyResult:
@@ -237,10 +236,7 @@ def verify_sample(context: Context, records: int, advance: Advance) -> VerifyRes
         if not differences:
             _enter_rest_of_sample(audit)
             numbers = [] if has_adopted else check_numbers(audit)
-            differences = [
-                *numbers,
-                *check_records(audit, [kind for kind in checks if kind not in left_out]),
-            ]
+            differences = [*numbers, *check_records(audit, [kind for kind in checks if kind not in left_out])]
         decisions = book.size("decided")
         check_unmoved(audit)
     left_out += [GROUPS] if context.recipe.reader.fields.within else []

@@ -106,14 +106,15 @@ def _find_plan(plans: Iterable[StoredPlan], ids: Sequence[bytes]) -> tuple[Store
 def _describe_plan(context: Context, stored: StoredPlan, row: int) -> dict[str, Any]:
     """Return a plan's decision on a record, as JSON values."""
     verdict = stored.plan.verdicts[row]
-    match = verdict.match
+    matched: dict[str, Any] = {}
     # A dropped record whose row somebody deleted from the ledger.
-    similar = {} if match is None else {"distance": match.distance, "similarity": match.similarity}
+    if match := verdict.match:
+        matched = _describe_keeper(context, match.keeper)
+        matched |= {"distance": match.distance, "similarity": match.similarity}
     return {
         "id": extended(stored.plan.ids[row]),
         "verdict": verdict.action.name.lower(),
-        **({} if match is None else _describe_keeper(context, match.keeper)),
-        **similar,
+        **matched,
         "reason": verdict.reason or None,
         "run": stored.run,
         "mode": stored.mode,

@@ -22,7 +22,6 @@ import numpy as np
 from bson import encode
 
 from dedup_job.analysis.sample_trials import TextSample, try_bands
-from dedup_job.analysis.scores import TunedSettings
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Matching, Recipe
 from dedup_job.records import Fingerprints
@@ -78,7 +77,7 @@ def main() -> None:
         samples[name] = sample, sample.count_near_duplicates(AT)
     table("bands x rows", "distance", *(f"{name}: {pairs:,} pairs" for name, (_, pairs) in samples.items()))
     for (bands, each), limit in product(SHAPES, LIMITS):
-        setting = replace(TunedSettings.of(Matching()), bands=bands, rows=each, band_radius=limit)
+        setting = replace(Matching(), bands=bands, rows=each, band_radius=limit)
         found = [next(try_bands(sample, [setting], pairs)) for sample, pairs in samples.values()]
         cells = (f"{one.found / max(1, one.found + one.missed):.4f}, {one.compared:.2f}" for one in found)
         row(f"{bands} x {each}", limit, *cells)

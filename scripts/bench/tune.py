@@ -16,7 +16,6 @@ import numpy as np
 from bson import encode
 
 from dedup_job.analysis.sample_trials import AS_GOOD, BandResult, TextSample, TunedSample, try_bands
-from dedup_job.analysis.scores import TunedSettings
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Matching, Recipe
 from dedup_job.records import Fingerprints
@@ -61,7 +60,7 @@ def main() -> None:
             starts = np.random.default_rng(seed).choice(len(raws) // length, STRETCHES, replace=False)
             rows = [int(start) * length + place for start in sorted(starts) for place in range(length)]
             sample = TextSample.of(prints.take(rows))
-            tuned = TunedSample.of(name, sample, STRETCHES, AT, TunedSettings.of(Matching()), len(raws))
+            tuned = TunedSample.of(name, sample, STRETCHES, AT, Matching(), len(raws))
             choices = [tuned.best, smallest(tuned)]
             cells: list[object] = []
             for choice in choices:

@@ -12,8 +12,9 @@ from dedup_job.analysis.judge_labelled_pairs import (
     advise_threshold,
     read_pairs,
 )
-from dedup_job.analysis.scores import Score, TunedSettings
+from dedup_job.analysis.scores import Score, tuned_toml
 from dedup_job.errors import UsageError
+from dedup_job.fingerprint.recipe import Matching
 
 LABELS = st.lists(st.tuples(st.integers(0, 100).map(lambda step: step / 100), st.booleans()), max_size=12)
 
@@ -50,7 +51,7 @@ def test_of_thresholds_that_judge_as_well_it_is_the_middle_of_the_highest(
     assert advise_threshold(labels, 0.8) == expected
 
 
-SETTING = TunedSettings(radius=3, bands=8, rows=4, band_radius=16, min_similarity=0.8)
+SETTING = Matching(radius=3, bands=8, rows=4, band_radius=16, min_similarity=0.8)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +157,7 @@ def test_the_text_names_errors_and_settings() -> None:
     assert "line 3: a3  b3: distance 7, similarity 0.500" in text
     assert "line 9: a9  b9: cannot be judged (missing)" in text
     assert "line 5: a5  b5" in text
-    assert SETTING.as_toml() in text
+    assert tuned_toml(SETTING) in text
 
 
 def test_no_errors_are_not_listed() -> None:

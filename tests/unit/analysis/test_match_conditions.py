@@ -45,12 +45,12 @@ def agrees(texts: Sequence[str], prints: Fingerprints, matching: Matching) -> st
     """Check an explanation against the job, and return the rules that decided."""
     verdict = decided(prints, matching)
     applied = check_rules(texts, prints, matching, (0, 0))
-    judgement = judge_pair(prints.reasons, applied)
-    assert (judgement.action, judgement.reason) == (verdict.action, verdict.reason)
+    judged, decided_by = judge_pair(prints.reasons, applied)
+    assert (judged.action, judged.reason) == (verdict.action, verdict.reason)
     if verdict.reason == "near":
         compared = similarity(prints) if matching.min_similarity else None
         assert verdict.match == KeeperMatch(b"first", distance(prints), compared)
-    return "+".join(judgement.by)
+    return "+".join(decided_by)
 
 
 def test_explanations_agree_with_the_job_on_generated_pairs() -> None:

@@ -21,10 +21,10 @@ from dedup_job.analysis.sample_trials import (
     ThresholdResult,
     TunedSample,
 )
-from dedup_job.analysis.scores import Score, TunedSettings
+from dedup_job.analysis.scores import Score, tuned_toml
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.minhash_bands import band_keys
-from dedup_job.fingerprint.recipe import Recipe
+from dedup_job.fingerprint.recipe import Matching, Recipe
 from dedup_job.index.candidate_index import FOUND, CandidateIndex
 from dedup_job.index.keeper_of_each_text import Keepers
 from dedup_job.native.ragged_and_growing_arrays import Ragged
@@ -36,7 +36,7 @@ from tests.support.recipes import recipe_of
 
 AT = 0.8
 RECIPE = recipe_of("data", match={"radius": 3, "bands": 8, "rows": 4, "band_radius": 16})
-PRESENT = TunedSettings(radius=3, bands=8, rows=4, band_radius=16, min_similarity=AT)
+PRESENT = Matching(radius=3, bands=8, rows=4, band_radius=16, min_similarity=AT)
 NO_SHINGLES = TextSample(0, 0, 0, np.zeros((0, 1), np.uint64), np.zeros(0, bool), Ragged.empty(0))
 
 
@@ -75,7 +75,7 @@ def rows(sample: TextSample, true_pairs: set[tuple[int, int]]) -> list[BandResul
     return list(sample_trials.try_bands(sample, sample_trials.bands_to_try(PRESENT, 64), len(true_pairs)))
 
 
-def candidates(sample: TextSample, setting: TunedSettings) -> set[tuple[int, int]]:
+def candidates(sample: TextSample, setting: Matching) -> set[tuple[int, int]]:
     """The pairs that share a key and are near enough, by comparing all."""
     keys = band_keys(sample.shingles, setting.bands, setting.rows)
     bits = [int.from_bytes(row.tobytes(), "little") for row in sample.bits]
@@ -166,7 +166,7 @@ def test_what_would_be_dropped_is_what_the_job_drops(
 ) -> None:
     recipe = replace(RECIPE, matching=replace(RECIPE.matching, **shape, min_similarity=level))
     prints = made(recipe)
-    sample, setting = TextSample.of(prints), TunedSettings.of(recipe.matching)
+    sample, setting = TextSample.of(prints), recipe.matching
     (one,) = (
         one
         for one in sample_trials.try_thresholds(sample, setting, AT, len(true_pairs))
@@ -221,7 +221,7 @@ def test_texts_without_a_fingerprint_are_found_by_their_bands_at_any_distance() 
     assert (banded.compared, banded.in_vain) == (1.0, 1 / 4)
 
 
-def row(setting: TunedSettings = PRESENT, found: int = 100, missed: int = 0, wrong: int = 0) -> BandResult:
+def row(setting: Matching = PRESENT, found: int = 100, missed: int = 0, wrong: int = 0) -> BandResult:
     return BandResult(setting, 64, found, missed, wrong, texts=5_000)
 
 
@@ -245,7 +245,7 @@ def tuned(
     sample: TextSample,
     rows: list[BandResult],
     pairs: int,
-    present: TunedSettings = PRESENT,
+    present: Matching = PRESENT,
     count: int = 1_000_000,
 ) -> TunedSample:
     levels = list(sample_trials.try_thresholds(sample, present, AT, pairs))
@@ -312,7 +312,7 @@ def test_the_table_shows_the_present_settings_the_profiles_and_the_suggested_one
     assert any(line.split()[:2] == ["0.8", "(present)"] for line in lines)
     assert "4 segments find all fingerprints within radius 3" in text
     assert told.best is not None
-    assert told.best.setting.as_toml() in text
+    assert tuned_toml(told.best.setting) in text
 
 
 def test_settings_without_a_threshold_are_shown_too(
@@ -330,9 +330,7 @@ def test_the_json_object_has_every_row(
     told = tuned(sample, rows, len(true_pairs)).as_json()
     assert told["texts"] == len(sample)
     assert told["pairs"] == len(true_pairs)
-    assert [TunedSettings(**one["settings"]) for one in told["rows"]] == sample_trials.bands_to_try(
-        PRESENT, 64
-    )
+    assert [Matching(**one["settings"]) for one in told["rows"]] == sample_trials.bands_to_try(PRESENT, 64)
     assert [one["min_similarity"] for one in told["levels"]] == [0.0, 0.7, 0.8, 0.9]
     assert told["best"] in [one["settings"] for one in told["rows"]]
     assert told["present"] == {

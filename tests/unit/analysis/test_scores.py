@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.analysis.scores import NO_SHARE, Score, TunedSettings, wilson
+from dedup_job.analysis.scores import NO_SHARE, Score, tuned_toml, wilson
 from dedup_job.fingerprint.recipe import Matching
 from tests.support.recipes import recipe_of
 
@@ -85,7 +85,7 @@ def test_the_interval_of_f1_is_carried_over_from_hits_among_hits_and_errors() ->
 
 def test_settings_can_be_pasted_into_a_configuration_file() -> None:
     matching = Matching(radius=2, bands=10, rows=5, band_radius=12, min_similarity=0.75)
-    table = tomllib.loads(TunedSettings.of(matching).as_toml())
+    table = tomllib.loads(tuned_toml(matching))
     assert table == {
         "match": {"radius": 2, "bands": 10, "rows": 5, "band_radius": 12, "min_similarity": 0.75}
     }
