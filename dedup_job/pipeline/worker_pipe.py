@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 import pickle
 import struct
-from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
-NUMBER_BYTES = 8
+NUMBER = struct.Struct("<Q")
 
 
 def send(pipe: Connection, value: object) -> None:
@@ -25,9 +24,10 @@ def send(pipe: Connection, value: object) -> None:
     arrays: list[pickle.PickleBuffer] = []
     pickled = pickle.dumps(value, protocol=5, buffer_callback=arrays.append)
     parts: list[bytes | memoryview] = [pickled, *(array.raw() for array in arrays)]
-    sizes = [len(part) for part in parts]
-    for content in (_pack([len(parts)]), _pack(sizes), *parts):
-        _write(pipe.fileno(), memoryview(content))
+    _write(pipe, NUMBER.pack(len(parts)))
+    for part in parts:
+        _write(pipe, NUMBER.pack(len(part)))
+        _write(pipe, part)
 
 
 def receive(pipe: Connection) -> Any:
@@ -36,31 +36,26 @@ def receive(pipe: Connection) -> Any:
     Raises:
         OSError, EOFError: If the pipe is closed.
     """
-    descriptor = pipe.fileno()
-    (count,) = _unpack(_read(descriptor, NUMBER_BYTES))
-    sizes = _unpack(_read(descriptor, NUMBER_BYTES * count))
-    pickled, *arrays = [_read(descriptor, size) for size in sizes]
+    pickled, *arrays = [_read(pipe, _read_number(pipe)) for _ in range(_read_number(pipe))]
     return pickle.loads(pickled, buffers=arrays)
 
 
-def _pack(numbers: Sequence[int]) -> bytes:
-    return struct.pack(f"<{len(numbers)}Q", *numbers)
-
-
-def _unpack(packed: bytearray) -> tuple[int, ...]:
-    return struct.unpack(f"<{len(packed) // NUMBER_BYTES}Q", packed)
-
-
-def _write(descriptor: int, rest: memoryview) -> None:
+def _write(pipe: Connection, content: bytes | memoryview) -> None:
+    rest = memoryview(content)
     while rest:
-        rest = rest[os.write(descriptor, rest) :]
+        rest = rest[os.write(pipe.fileno(), rest) :]
 
 
-def _read(descriptor: int, size: int) -> bytearray:
+def _read_number(pipe: Connection) -> int:
+    number: int = NUMBER.unpack(_read(pipe, NUMBER.size))[0]
+    return number
+
+
+def _read(pipe: Connection, size: int) -> bytearray:
     content = bytearray(size)
     rest = memoryview(content)
     while rest:
-        count = os.readv(descriptor, [rest])
+        count = os.readv(pipe.fileno(), [rest])
         if not count:
             raise EOFError
         rest = rest[count:]
