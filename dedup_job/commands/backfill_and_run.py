@@ -73,7 +73,7 @@ def decide(
         keepers = context.keepers(target, engine)
         warn = warnings if consent.allow else stop_run
         before = interrupted_runs(context, ledger)
-        guards = Guards.of(context.settings.limits, context.recipe, warn, warnings, before)
+        guards = Guards(context.settings.limits, context.recipe, warn, warnings, before)
         past = PriorDecisions.read(context, ledger, head, keepers, context.window(mode, head))
         past = past.with_references(context, engine, partial(ledger.keep_references, target=target))
         store = LedgerDecisions(ledger, target)

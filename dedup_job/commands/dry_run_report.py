@@ -192,7 +192,7 @@ def dry_run(
     started = time.monotonic()
     warnings = WarningList()
     before = InterruptedCounts() if options.fresh else interrupted_runs(context, reader)
-    guards = Guards.of(context.settings.limits, context.recipe, warnings, warnings, before, judges_few=True)
+    guards = Guards(context.settings.limits, context.recipe, warnings, warnings, before, judges_few=True)
     with context.engine() as engine:
         target = DryRunTarget(context.target, context.source)
         keepers, window = context.keepers(target, engine), context.window(mode, head)
