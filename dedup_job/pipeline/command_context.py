@@ -454,11 +454,4 @@ def undo_origin(context: Context, head: Head) -> Origin:
 
     An undo does not depend on recipe and filter, so the ledger's own are used, whatever the settings say.
     """
-    return Origin(
-        context.source_name,
-        head.recipe,
-        head.digest,
-        head.filter,
-        context.places.with_servers(),
-        context.target.holds_copies,
-    )
+    return replace(context.origin, recipe=head.recipe, digest=head.digest, filter=head.filter)
