@@ -25,8 +25,8 @@ from dedup_job.pipeline.guards import Guards, InterruptedCounts, WarningList
 from dedup_job.pipeline.job import Observe, make_plan
 from dedup_job.pipeline.prior_decisions_and_source_scan import (
     PriorDecisions,
-    SourceScan,
     interrupted_runs,
+    scan_source,
     warn_missing_keepers,
 )
 from dedup_job.pipeline.replace_keepers_in_ledger import choose_decider
@@ -222,7 +222,7 @@ def dry_run(
             return decider.decide_batches(batches, accept, observe)
 
         looked, _ = context.source.begin_scan()
-        counts, _ = SourceScan(context, reader, head, mode, looked)(past.window, decide_window)
+        counts, _ = scan_source(context, reader, head, mode, looked, past.window, decide_window)
         replaced = decider.settle()
         warn_missing_keepers(keepers, warnings)
     return RunSummary(
