@@ -22,7 +22,7 @@ from dedup_job.mongo.target import Target
 from dedup_job.pipeline.command_context import Context, find_head, first_records
 from dedup_job.pipeline.decide_again_queue import DroppedRecord, LeavingRecord
 from dedup_job.pipeline.guards import Guards, InterruptedCounts, WarningList
-from dedup_job.pipeline.job import Observe, make_plan
+from dedup_job.pipeline.job import Observe, plan_without_texts
 from dedup_job.pipeline.prior_decisions_and_source_scan import (
     PriorDecisions,
     interrupted_runs,
@@ -35,7 +35,6 @@ from dedup_job.records import (
     BACKFILL,
     COPYING_ACTIONS,
     NIGHTLY,
-    Batch,
     Counts,
     Fingerprints,
     Plan,
@@ -148,8 +147,7 @@ class DryRunDecisions:
     def replace(self, leaving: Sequence[LeavingRecord]) -> Plan:
         """Return a plan of the records that would leave the target."""
         ids = [record.id for record in leaving]
-        blank = Fingerprints.join([self._blank] * len(ids))
-        return make_plan(Batch(ids, ()), blank, [record.verdict for record in leaving])
+        return plan_without_texts(self._blank, ids, [record.verdict for record in leaving])
 
     def dropped_for(self, keepers: Sequence[bytes], take: Callable[[Sequence[Dependant]], None]) -> None:
         """Pass on the records that were dropped for these keepers, by the ledger or by this dry run."""

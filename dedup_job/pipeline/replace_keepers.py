@@ -38,6 +38,7 @@ from dedup_job.pipeline.job import (
     decide_by_present_keepers,
     find_adopted,
     make_plan,
+    plan_without_texts,
 )
 from dedup_job.preference.preference_ranks import BEST, pack_rank, unpack_ranks
 from dedup_job.records import (
@@ -252,9 +253,8 @@ class KeepBest:
                 self._count(plan, [_before(by_id[raw_id]) for raw_id in plan.ids])
         if rest:
             ids = list(rest)
-            prints = Fingerprints.join([self.blank] * len(ids))
-            plan = make_plan(Batch(ids, ()), prints, [VANISHED] * len(ids))
-            plan = commit(replace(plan, hashes=prints.digests), [b""] * len(ids))
+            plan = plan_without_texts(self.blank, ids, [VANISHED] * len(ids))
+            plan = commit(plan, [b""] * len(ids))
             self._count(plan, [_before(record) for record in rest.values()])
 
     def _count(self, plan: Plan, before: Sequence[tuple[int, Verdict]]) -> None:
