@@ -142,11 +142,21 @@ class Section(BaseModel):
         return value
 
 
-class SourceSettings(Section):
-    """`[source]`: the collection to read, and the fields that hold the text."""
+class CollectionSettings(Section):
+    """A table that names a collection."""
 
     database: DatabaseName
     collection: CollectionName
+
+    @property
+    def full_name(self) -> str:
+        """Name of the collection, as `database.collection`."""
+        return f"{self.database}.{self.collection}"
+
+
+class SourceSettings(CollectionSettings):
+    """`[source]`: the collection to read, and the fields that hold the text."""
+
     fields: FieldPaths = Field(min_length=1)
     filter: str = "{}"
     lookback_hours: float = Field(48.0, ge=0, le=876_000)
@@ -190,31 +200,22 @@ class SourceSettings(Section):
         return timedelta(days=self.full_scan_days)
 
 
-class TargetSettings(Section):
+class TargetSettings(CollectionSettings):
     """`[target]`: the collection for unique records; the ledger is stored beside it.
 
     Without copies there is no such collection, and the names only say where the ledger is stored.
     """
 
-    database: DatabaseName
-    collection: CollectionName
     # The alias is the name in the file; pydantic has a method `copy`.
     has_copies: bool = Field(True, alias="copy")
     uri_file: File | None = None
 
 
-class ReferenceSettings(Section):
+class ReferenceSettings(CollectionSettings):
     """`[[reference]]`: a collection whose texts count as kept; it is only read."""
 
-    database: DatabaseName
-    collection: CollectionName
     fields: FieldPaths = ()
     uri_env: Name | None = None
-
-    @property
-    def full_name(self) -> str:
-        """Name of the collection, as `database.collection`."""
-        return f"{self.database}.{self.collection}"
 
 
 class CleanSettings(Section):
