@@ -183,7 +183,7 @@ def dry_run(
         ConfigError: If the target holds records from outside the job, and they are not to be adopted.
     """
     reader = context.ledger_reader()
-    head = None if options.fresh else find_head(context, reader, options.consent)
+    head = None if options.fresh else find_head(context, options.consent)
     if not (options.fresh or options.adopt):
         context.check_no_foreign_records(head)
     mode = due_mode(options, head)

@@ -172,7 +172,7 @@ def check_promote(pair: Pair, options: PromoteOptions, advance: Advance) -> Inte
     kept_as = f"{pair.place}_before" if options.keep_as is None else options.keep_as
     with Context(pair.settings) as context:
         _check_servers(pair, context)
-        head = require_head(context, pair.reader)
+        head = require_head(context)
         _check_ledger(pair, head)
         pair.renamer.check_name(kept_as, "--keep-as")
         if options.keep_as is not None:

@@ -66,7 +66,7 @@ def finish_interrupted(context: Context, consent: Consent = Consent()) -> Mappin
     Raises:
         LeaseHeld: If another run is in progress.
     """
-    head = require_head(context, context.ledger_reader(), settles=True)
+    head = require_head(context, settles=True)
     if head.pending is None and head.lease is None and head.unsettled is None:
         return {}
     check_rights_to_replace(context)

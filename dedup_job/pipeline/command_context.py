@@ -390,22 +390,26 @@ def first_records(batches: Iterable[Batch], limit: int | None) -> Iterator[Batch
         remaining = remaining and remaining - len(batch)
 
 
-def require_head(context: Context, reader: LedgerReader, settles: bool = False) -> Head:
+def read_head(context: Context) -> Head:
+    """Return the state of the ledger; raise ConfigError if there is none."""
+    head = context.ledger_reader().head()
+    if head is None:
+        raise no_decisions_error(context.target_name)
+    return head
+
+
+def require_head(context: Context, settles: bool = False) -> Head:
     """Return the state of the ledger, which must be there and fit the settings.
 
     Args:
         context: The open connections.
-        reader: The ledger.
         settles: Whether the command finishes an interrupted replacement of keepers itself.
 
     Raises:
         ConfigError: If there is none, or it belongs to other settings.
         StateError: If an undo is unfinished, or a collection was dropped or replaced.
     """
-    head = reader.head()
-    if head is None:
-        raise no_decisions_error(context.target_name)
-    origin = context.origin
+    head, origin = read_head(context), context.origin
     check_fits(head, origin)
     check_filter(head, origin)
     check_places(head, origin)
@@ -413,14 +417,14 @@ def require_head(context: Context, reader: LedgerReader, settles: bool = False) 
     return head
 
 
-def find_head(context: Context, reader: LedgerReader, consent: Consent) -> Head | None:
+def find_head(context: Context, consent: Consent) -> Head | None:
     """Return the state of the ledger that a run would start from; None where there is no ledger.
 
     Raises:
         ConfigError: If the settings do not fit the ledger, and `consent` does not accept the difference.
         StateError: If the ledger cannot be continued, as after an interrupted undo.
     """
-    head = reader.head()
+    head = context.ledger_reader().head()
     if head is None:
         return None
     origin = context.origin
@@ -430,14 +434,6 @@ def find_head(context: Context, reader: LedgerReader, consent: Consent) -> Head 
     check_places(head, origin, consent)
     # A run forgets the time of the last full scan when a person accepts a new filter or collection.
     return replace(head, looked=None) if consent.filter or consent.moved else head
-
-
-def read_head(context: Context) -> Head:
-    """Return the state of the ledger; raise ConfigError if there is none."""
-    head = context.ledger_reader().head()
-    if head is None:
-        raise no_decisions_error(context.target_name)
-    return head
 
 
 def read_head_for_preview(context: Context) -> Head:
