@@ -151,10 +151,8 @@ class Context:
             collection_checks.check_secondaries(source)
         servers = {"the source server": source_client, "the target server": target_client}
         self.throttle = LagThrottle(servers, limits.max_lag_seconds, self.retry)
-        references = [
-            self._open_reference(reference, {"the source": source, "the target": target})
-            for reference in settings.reference
-        ]
+        others = {"the source": source, "the target": target}
+        references = [self._open_reference(reference, others) for reference in settings.reference]
         size = BatchSize(limits.batch_records, limits.batch_mb << 20)
         self.source_name = source.full_name
         self.target_name = target.full_name if has_copies else source.full_name
@@ -167,17 +165,16 @@ class Context:
             make_reference(settings, place, Source(collection, {}, size, pace))
             for place, collection in enumerate(references)
         ]
+        page = BatchSize(limits.batch_records, AUDITED_BYTES)
         if has_copies:
             self.target = Target(target, references=self.references)
+            self.kept_pages = Pages(target, lambda: page)
         else:
             self.target = SourceAsTarget(source, field.without, self.references)
+            self.kept_pages = Pages(source, lambda: page, read=field.without)
         self.places = Places(source, target, has_copies)
         self.indexes = Indexes(source, target)
         self.source_pages = Pages(source, condition=settings.source.condition)
-        page = BatchSize(limits.batch_records, AUDITED_BYTES)
-        self.kept_pages = (
-            Pages(target, lambda: page) if has_copies else Pages(source, lambda: page, read=field.without)
-        )
         self.target_records = Source(target, {}, size)
         self.recipe: Recipe = make_recipe(settings)
 
