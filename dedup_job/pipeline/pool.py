@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
+import struct
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -21,7 +23,6 @@ from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.pipeline import worker_tasks
 from dedup_job.pipeline.fork_server import ensure_server
 from dedup_job.pipeline.measure_and_limit_memory import cpu_seconds
-from dedup_job.pipeline.worker_pipe import receive, send
 from dedup_job.threads_and_processors import Threads, start_thread
 
 # A busy worker that uses no processor time for this long is replaced.
@@ -40,6 +41,8 @@ MOST_LOST = 3
 # `worker_tasks` rules that out.  SIGKILL is not among them: it comes from the kernel when memory is short,
 # or from the watchdog.
 CAUSED_BY_WORK = (signal.SIGPROF, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
+# The size of a part of a message, or the number of parts.
+NUMBER = struct.Struct("<Q")
 
 T = TypeVar("T")
 Work = Callable[[Sequence[bytes]], T]
@@ -324,3 +327,53 @@ def _do_work(work: Work[object], raws: Sequence[bytes]) -> object:
         if is_shortage(error):
             raise
         return DedupError(f"a worker failed with {type(error).__name__}; please report this bug")
+
+
+def send(pipe: Connection, value: object) -> None:
+    """Send an object through the pipe between a process and its worker; arrays are copied once on each side.
+
+    `Connection.send` and `recv` copy them four times.  Of a run's processor time that is a fortieth
+    (`scripts.bench.end_to_end`).
+
+    Raises:
+        OSError: If the pipe is closed.
+    """
+    arrays: list[pickle.PickleBuffer] = []
+    pickled = pickle.dumps(value, protocol=5, buffer_callback=arrays.append)
+    parts: list[bytes | memoryview] = [pickled, *(array.raw() for array in arrays)]
+    _write(pipe, NUMBER.pack(len(parts)))
+    for part in parts:
+        _write(pipe, NUMBER.pack(len(part)))
+        _write(pipe, part)
+
+
+def receive(pipe: Connection) -> Any:
+    """Wait for an object that `send` sends at the other end, and return it.
+
+    Raises:
+        OSError, EOFError: If the pipe is closed.
+    """
+    pickled, *arrays = [_read(pipe, _read_number(pipe)) for _ in range(_read_number(pipe))]
+    return pickle.loads(pickled, buffers=arrays)
+
+
+def _write(pipe: Connection, content: bytes | memoryview) -> None:
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(pipe.fileno(), rest) :]
+
+
+def _read_number(pipe: Connection) -> int:
+    number: int = NUMBER.unpack(_read(pipe, NUMBER.size))[0]
+    return number
+
+
+def _read(pipe: Connection, size: int) -> bytearray:
+    content = bytearray(size)
+    rest = memoryview(content)
+    while rest:
+        count = os.readv(pipe.fileno(), [rest])
+        if not count:
+            raise EOFError
+        rest = rest[count:]
+    return content
