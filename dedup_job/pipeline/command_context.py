@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from math import inf
-from typing import Protocol, Self
+from typing import Self, TypeAlias
 
 from dedup_job.config import ReferenceSettings, Settings
 from dedup_job.errors import ConfigError, StateError
@@ -33,7 +33,7 @@ from dedup_job.mongo.collection_checks import Places
 from dedup_job.mongo.comments_and_time_limits import JobClient
 from dedup_job.mongo.connect_and_retry import RetryPolicy, comment_of, connect
 from dedup_job.mongo.copy_indexes import Indexes
-from dedup_job.mongo.id_lookup import RecordsInTurn
+from dedup_job.mongo.id_lookup import RecordsById, RecordsInTurn
 from dedup_job.mongo.lag_throttle import LagThrottle
 from dedup_job.mongo.mark_field import MarkField, Marks
 from dedup_job.mongo.pages import (
@@ -59,17 +59,8 @@ from dedup_job.text.fields import TextFields
 AUDITED_BYTES = 8 << 20
 
 
-class RecordLookup(Protocol):
-    """A place where records can be fetched by id: the source, the target, or both in turn."""
-
-    def fetch(self, ids: Sequence[bytes], fields: Sequence[str] = ()) -> Iterator[dict[bytes, bytes]]:
-        """Yield the existing records with these ids, in bounded portions.
-
-        Args:
-            ids: Raw ids.
-            fields: Fields to return of each record; none means all.
-        """
-        ...
+RecordLookup: TypeAlias = RecordsById | RecordsInTurn
+"""A place where records can be fetched by id: the source, the target, or both in turn."""
 
 
 def retry_policy(settings: Settings) -> RetryPolicy:
