@@ -9,12 +9,11 @@ import re
 import stat
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from shlex import quote
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
 
 from bson import encode
 from bson.json_util import CANONICAL_JSON_OPTIONS, dumps, loads
@@ -142,11 +141,21 @@ class Section(BaseModel):
         return value
 
 
-class SourceSettings(Section):
-    """`[source]`: the collection to read, and the fields that hold the text."""
+class CollectionSettings(Section):
+    """A table that names a collection."""
 
     database: DatabaseName
     collection: CollectionName
+
+    @property
+    def full_name(self) -> str:
+        """Name of the collection, as `database.collection`."""
+        return f"{self.database}.{self.collection}"
+
+
+class SourceSettings(CollectionSettings):
+    """`[source]`: the collection to read, and the fields that hold the text."""
+
     fields: FieldPaths = Field(min_length=1)
     filter: str = "{}"
     lookback_hours: float = Field(48.0, ge=0, le=876_000)
@@ -190,31 +199,22 @@ class SourceSettings(Section):
         return timedelta(days=self.full_scan_days)
 
 
-class TargetSettings(Section):
+class TargetSettings(CollectionSettings):
     """`[target]`: the collection for unique records; the ledger is stored beside it.
 
     Without copies there is no such collection, and the names only say where the ledger is stored.
     """
 
-    database: DatabaseName
-    collection: CollectionName
     # The alias is the name in the file; pydantic has a method `copy`.
     has_copies: bool = Field(True, alias="copy")
     uri_file: File | None = None
 
 
-class ReferenceSettings(Section):
+class ReferenceSettings(CollectionSettings):
     """`[[reference]]`: a collection whose texts count as kept; it is only read."""
 
-    database: DatabaseName
-    collection: CollectionName
     fields: FieldPaths = ()
     uri_env: Name | None = None
-
-    @property
-    def full_name(self) -> str:
-        """Name of the collection, as `database.collection`."""
-        return f"{self.database}.{self.collection}"
 
 
 class CleanSettings(Section):
@@ -484,31 +484,21 @@ def load_settings(path: Path, assignments: Sequence[str] = (), command: str = ""
     except ValueError as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from None
     overrides = [*_settings_from_environment(), *map(_parse_assignment, assignments)]
-    for override in overrides:
-        section = table.setdefault(override.section, {})
-        if isinstance(section, dict):
-            section[override.key] = override.value
+    for section, key, value, _ in overrides:
+        settings_of_section = table.setdefault(section, {})
+        if isinstance(settings_of_section, dict):
+            settings_of_section[key] = value
     settings = check_settings(table, str(path), path.absolute().parent)
-    settings._overrides = tuple(f"{item.section}.{item.key} ({item.origin})" for item in overrides)
+    settings._overrides = tuple(f"{section}.{key} ({origin})" for section, key, _, origin in overrides)
     settings._command = command
     return settings
 
 
-@dataclass(frozen=True, slots=True)
-class SettingOverride:
-    """A setting from the environment or the command line.
+SettingOverride: TypeAlias = tuple[str, str, Any, str]
+"""A setting from the environment or the command line.
 
-    Attributes:
-        section: Name of its table.
-        key: Its name in the table.
-        value: Its value, as TOML has it.
-        origin: The variable or the option, for messages.
-    """
-
-    section: str
-    key: str
-    value: Any
-    origin: str
+Its section, its key, its value as TOML has it, and the variable or option that sets it, for messages.
+"""
 
 
 def keys_of(section: type[BaseModel]) -> dict[str, FieldInfo]:
@@ -526,7 +516,7 @@ def _fields_of(section: str) -> dict[str, FieldInfo]:
 def _settings_from_environment() -> list[SettingOverride]:
     """Return the settings that an environment variable gives, such as DEDUP_MATCH_RADIUS."""
     return [
-        SettingOverride(section, key, _parse_value(os.environ[variable], section, key), variable)
+        (section, key, _parse_value(os.environ[variable], section, key), variable)
         for section in Settings.model_fields
         for key in _fields_of(section)
         if (variable := f"DEDUP_{section}_{key}".upper()) in os.environ
@@ -540,7 +530,7 @@ def _parse_assignment(assignment: str) -> SettingOverride:
     if not (section and dot and key and equals):
         # The assignment may hold a password, so it is not repeated.
         raise UsageError("--set: expected SECTION.KEY=VALUE, such as match.min_similarity=0.9")
-    return SettingOverride(section, key, _parse_value(value, section, key), "--set")
+    return section, key, _parse_value(value, section, key), "--set"
 
 
 def to_toml(value: Any) -> str:

@@ -105,7 +105,8 @@ class Stopped(BaseException):
 
 def is_shortage(error: BaseException) -> bool:
     """Return whether an error means a shortage of memory, also for a new thread, process or library."""
-    if isinstance(error, (ImportError, OSError)) and any(map(UNLOADABLE.search, _messages(error))):
+    # The loader's message may be that of the error which was handled when this one was raised.
+    if isinstance(error, (ImportError, OSError)) and UNLOADABLE.search(f"{error}\n{error.__context__}"):
         return True
     if isinstance(error, OSError):
         # A fork that is refused memory, or one more process, fails with EAGAIN.
@@ -118,11 +119,6 @@ def is_shortage(error: BaseException) -> bool:
     # bson wraps any error in an InvalidBSON with the same message, and a MemoryError has no message.
     is_wrapped = type(error).__name__ == "InvalidBSON" and not str(error)
     return isinstance(error, MemoryError) or is_wrapped
-
-
-def _messages(error: BaseException) -> list[str]:
-    """Return the message of an error, and of the one that was handled when it was raised."""
-    return [str(one) for one in (error, error.__context__) if one is not None]
 
 
 def _lacks_address_space() -> bool:

@@ -31,12 +31,11 @@ class IdList:
     Ids must not be added while the list is read: reading and writing share one file position.
     """
 
-    def __init__(self, ids: Iterable[bytes] = ()) -> None:
+    def __init__(self) -> None:
         # The file has no name on disk; it is deleted when the list is.
         self._file = SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115
         weakref.finalize(self, self._file.close)
         self._count = 0
-        self.extend(ids)
 
     def __len__(self) -> int:
         return self._count

@@ -124,7 +124,7 @@ def open_audit(context: Context, book: AuditDatabase, advance: Advance) -> Audit
         LeaseHeld: If a run is in progress: its unfinished work would look like differences.
     """
     reader = AuditReader(*context.ledger_place)
-    head = require_head(context, reader)
+    head = require_head(context)
     if reader.is_worked_on(head):
         raise LeaseHeld("a run is in progress on this target; verify when it has finished")
     if book.begin(_digest_of_state(context, head)):

@@ -22,8 +22,8 @@ from dedup_job.pipeline.guards import Guards, WarningList, stop_run
 from dedup_job.pipeline.job import Observe, commit_in_parts, make_plan
 from dedup_job.pipeline.prior_decisions_and_source_scan import (
     PriorDecisions,
-    SourceScan,
     interrupted_runs,
+    scan_source,
     warn_missing_keepers,
 )
 from dedup_job.pipeline.replace_keepers_in_ledger import (
@@ -69,7 +69,7 @@ def decide(
         keepers = context.keepers(target, engine)
         warn = warnings if consent.allow else stop_run
         before = interrupted_runs(context, ledger)
-        guards = Guards.of(context.settings.limits, context.recipe, warn, warnings, before)
+        guards = Guards(context.settings.limits, context.recipe, warn, warnings, before)
         past = PriorDecisions.read(context, ledger, head, keepers, context.window(mode, head))
         past = past.with_references(context, engine, partial(ledger.keep_references, target=target))
         store = LedgerDecisions(ledger, target)
@@ -85,7 +85,7 @@ def decide(
             batches = guards.first.watch(past.fingerprint(engine, source.batches(window)))
             return decider.decide_batches(batches, commit, observe)
 
-        counts, is_full = SourceScan(context, ledger, head, mode, looked)(past.window, decide_window)
+        counts, is_full = scan_source(context, ledger, head, mode, looked, past.window, decide_window)
         replaced = decider.settle()
         warn_missing_keepers(keepers, warnings)
         ledger.store_scan(looked, newest, is_full)

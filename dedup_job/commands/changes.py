@@ -70,7 +70,7 @@ def changes(context: Context, content: bool, advance: Advance) -> ChangesResult:
     """
     started = time.monotonic()
     reader = context.ledger_reader()
-    head = require_head(context, reader)
+    head = require_head(context)
     check_field_name(context, head)
     compared = Comparison(changed=AffectedRecords() if content else None)
     archive = context.archive_of(head)

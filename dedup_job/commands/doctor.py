@@ -317,14 +317,13 @@ def _warn_of_expiry(checks: CheckRunner, target: RetryingCollection) -> None:
 
 def _check_ledger(checks: CheckRunner, context: Context) -> Head | None:
     """Return the state of the ledger; raise the error that a run would end with."""
-    reader = context.ledger_reader()
-    head = find_head(context, reader, Consent())
+    head = find_head(context, Consent())
     context.check_no_foreign_records(head)
     if head is None:
         copies = f"; {context.target_name} is empty or does not exist" if context.target.holds_copies else ""
         checks.note("ledger", f"none yet{copies}")
         return None
-    lease = describe_lease(head, reader.now())
+    lease = describe_lease(head, context.ledger_reader().now())
     if lease is not None and lease["held"]:
         raise LeaseHeld(f"process {lease['pid']} on {lease['host']} is working on this target now")
     checks.note("ledger", f"{head.counts.read:,} records are decided, by this recipe and from this source")

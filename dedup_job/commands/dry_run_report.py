@@ -22,11 +22,11 @@ from dedup_job.mongo.target import Target
 from dedup_job.pipeline.command_context import Context, find_head, first_records
 from dedup_job.pipeline.decide_again_queue import DroppedRecord, LeavingRecord
 from dedup_job.pipeline.guards import Guards, InterruptedCounts, WarningList
-from dedup_job.pipeline.job import Observe, make_plan
+from dedup_job.pipeline.job import Observe, plan_without_texts
 from dedup_job.pipeline.prior_decisions_and_source_scan import (
     PriorDecisions,
-    SourceScan,
     interrupted_runs,
+    scan_source,
     warn_missing_keepers,
 )
 from dedup_job.pipeline.replace_keepers_in_ledger import choose_decider
@@ -35,7 +35,6 @@ from dedup_job.records import (
     BACKFILL,
     COPYING_ACTIONS,
     NIGHTLY,
-    Batch,
     Counts,
     Fingerprints,
     Plan,
@@ -147,8 +146,7 @@ class DryRunDecisions:
     def replace(self, leaving: Sequence[LeavingRecord]) -> Plan:
         """Return a plan of the records that would leave the target."""
         ids = [record.id for record in leaving]
-        blank = Fingerprints.join([self._blank] * len(ids))
-        return make_plan(Batch(ids, ()), blank, [record.verdict for record in leaving])
+        return plan_without_texts(self._blank, ids, [record.verdict for record in leaving])
 
     def dropped_for(self, keepers: Sequence[bytes], take: Callable[[Sequence[Dependant]], None]) -> None:
         """Pass on the records that were dropped for these keepers, by the ledger or by this dry run."""
@@ -184,14 +182,14 @@ def dry_run(
         ConfigError: If the target holds records from outside the job, and they are not to be adopted.
     """
     reader = context.ledger_reader()
-    head = None if options.fresh else find_head(context, reader, options.consent)
+    head = None if options.fresh else find_head(context, options.consent)
     if not (options.fresh or options.adopt):
         context.check_no_foreign_records(head)
     mode = due_mode(options, head)
     started = time.monotonic()
     warnings = WarningList()
     before = InterruptedCounts() if options.fresh else interrupted_runs(context, reader)
-    guards = Guards.of(context.settings.limits, context.recipe, warnings, warnings, before, judges_few=True)
+    guards = Guards(context.settings.limits, context.recipe, warnings, warnings, before, judges_few=True)
     with context.engine() as engine:
         target = DryRunTarget(context.target, context.source)
         keepers, window = context.keepers(target, engine), context.window(mode, head)
@@ -221,7 +219,7 @@ def dry_run(
             return decider.decide_batches(batches, accept, observe)
 
         looked, _ = context.source.begin_scan()
-        counts, _ = SourceScan(context, reader, head, mode, looked)(past.window, decide_window)
+        counts, _ = scan_source(context, reader, head, mode, looked, past.window, decide_window)
         replaced = decider.settle()
         warn_missing_keepers(keepers, warnings)
     return RunSummary(

@@ -106,7 +106,7 @@ def compare_with_source(context: Context, advance: Advance) -> SourceComparison:
     """
     started = time.monotonic()
     reader = context.ledger_reader()
-    head = require_head(context, reader)
+    head = require_head(context)
     check_field_name(context, head)
     adopted = reader.adopted_ids(head)
     comparison = Comparison(changed=AffectedRecords())

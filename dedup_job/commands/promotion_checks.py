@@ -161,7 +161,7 @@ def check_promote(
     kept_as = f"{pair.place}_before" if keep_as is None else keep_as
     with Context(pair.settings) as context:
         _check_servers(pair, context)
-        head = require_head(context, pair.reader)
+        head = require_head(context)
         _check_ledger(pair, head)
         pair.renamer.check_name(kept_as, "--keep-as")
         if keep_as is not None:

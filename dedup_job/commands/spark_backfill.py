@@ -158,7 +158,7 @@ class _Backfill:
             )
             warn = warnings if consent.allow else stop_run
             before = interrupted_runs(context, ledger)
-            guards = Guards.of(context.settings.limits, context.recipe, warn, warnings, before)
+            guards = Guards(context.settings.limits, context.recipe, warn, warnings, before)
             if len(context.undo_leftovers()):
                 raise ConfigError(
                     f"an undo has left records in {context.target_name}, which Spark does not support; "

@@ -25,7 +25,7 @@ from dedup_job.mongo.pages import Window
 from dedup_job.pipeline.command_context import Context, require_head
 from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
 from dedup_job.pipeline.guards import FailureGuard, WarningList, check_vanished, stop_run
-from dedup_job.pipeline.job import KeepFirst, Observe, commit_in_parts, make_plan
+from dedup_job.pipeline.job import KeepFirst, Observe, commit_in_parts, plan_without_texts
 from dedup_job.pipeline.prior_decisions_and_source_scan import PriorDecisions
 from dedup_job.pipeline.replace_keepers import KeepBest
 from dedup_job.pipeline.replace_keepers_in_ledger import (
@@ -42,7 +42,6 @@ from dedup_job.records import (
     VANISHED,
     Batch,
     Counts,
-    Fingerprints,
     Plan,
     RawIds,
     digests,
@@ -67,7 +66,7 @@ def finish_interrupted(context: Context, consent: Consent = Consent()) -> Mappin
     Raises:
         LeaseHeld: If another run is in progress.
     """
-    head = require_head(context, context.ledger_reader(), settles=True)
+    head = require_head(context, settles=True)
     if head.pending is None and head.lease is None and head.unsettled is None:
         return {}
     check_rights_to_replace(context)
@@ -306,11 +305,13 @@ class UpdateRun:
         self, pages: Iterable[list[bytes]], past: PriorDecisions, decider: KeepFirst | KeepBest
     ) -> Counts:
         """Decide records again, in this order; refuse records that are no longer in the source."""
-        gone = IdList()
+        gone, blank = IdList(), self.context.recipe.unchecked("", b"")
         batches = past.fingerprint(self.engine, self._read(pages, gone))
         counts = decider.decide_batches(batches, self._commit, self.observe)
         for ids in gone.pages(PAGE):
-            plan = commit_in_parts(self._plan_of_vanished(ids), [b""] * len(ids), self._commit)
+            # Without fingerprints, so they match nothing.
+            plan = plan_without_texts(blank, ids, [VANISHED] * len(ids))
+            plan = commit_in_parts(plan, [b""] * len(ids), self._commit)
             self.observe(plan)
             counts += plan.counts
         return counts
@@ -354,13 +355,6 @@ class UpdateRun:
                 self.put_off += 1
                 again.put_off(raw_id, self.ledger.number, verdict)
         return done
-
-    def _plan_of_vanished(self, ids: Sequence[bytes]) -> Plan:
-        """Return a plan that refuses vanished records; without fingerprints, so they match nothing."""
-        blank = self.context.recipe.unchecked(VANISHED.reason, b"")
-        prints = Fingerprints.join([blank] * len(ids))
-        plan = make_plan(Batch(ids, ()), prints, [VANISHED] * len(ids))
-        return replace(plan, hashes=prints.digests)
 
 
 def _pack_before(earlier: Sequence[EarlierDecision]) -> Before:

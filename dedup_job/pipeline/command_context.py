@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from math import inf
-from typing import Protocol, Self
+from typing import Self, TypeAlias
 
 from dedup_job.config import ReferenceSettings, Settings
 from dedup_job.errors import ConfigError, StateError
@@ -33,7 +33,7 @@ from dedup_job.mongo.collection_checks import Places
 from dedup_job.mongo.comments_and_time_limits import JobClient
 from dedup_job.mongo.connect_and_retry import RetryPolicy, comment_of, connect
 from dedup_job.mongo.copy_indexes import Indexes
-from dedup_job.mongo.id_lookup import RecordsInTurn
+from dedup_job.mongo.id_lookup import RecordsById, RecordsInTurn
 from dedup_job.mongo.lag_throttle import LagThrottle
 from dedup_job.mongo.mark_field import MarkField, Marks
 from dedup_job.mongo.pages import (
@@ -59,17 +59,8 @@ from dedup_job.text.fields import TextFields
 AUDITED_BYTES = 8 << 20
 
 
-class RecordLookup(Protocol):
-    """A place where records can be fetched by id: the source, the target, or both in turn."""
-
-    def fetch(self, ids: Sequence[bytes], fields: Sequence[str] = ()) -> Iterator[dict[bytes, bytes]]:
-        """Yield the existing records with these ids, in bounded portions.
-
-        Args:
-            ids: Raw ids.
-            fields: Fields to return of each record; none means all.
-        """
-        ...
+RecordLookup: TypeAlias = RecordsById | RecordsInTurn
+"""A place where records can be fetched by id: the source, the target, or both in turn."""
 
 
 def retry_policy(settings: Settings) -> RetryPolicy:
@@ -151,10 +142,8 @@ class Context:
             collection_checks.check_secondaries(source)
         servers = {"the source server": source_client, "the target server": target_client}
         self.throttle = LagThrottle(servers, limits.max_lag_seconds, self.retry)
-        references = [
-            self._open_reference(reference, {"the source": source, "the target": target})
-            for reference in settings.reference
-        ]
+        others = {"the source": source, "the target": target}
+        references = [self._open_reference(reference, others) for reference in settings.reference]
         size = BatchSize(limits.batch_records, limits.batch_mb << 20)
         self.source_name = source.full_name
         self.target_name = target.full_name if has_copies else source.full_name
@@ -167,17 +156,16 @@ class Context:
             make_reference(settings, place, Source(collection, {}, size, pace))
             for place, collection in enumerate(references)
         ]
+        page = BatchSize(limits.batch_records, AUDITED_BYTES)
         if has_copies:
             self.target = Target(target, references=self.references)
+            self.kept_pages = Pages(target, lambda: page)
         else:
             self.target = SourceAsTarget(source, field.without, self.references)
+            self.kept_pages = Pages(source, lambda: page, read=field.without)
         self.places = Places(source, target, has_copies)
         self.indexes = Indexes(source, target)
         self.source_pages = Pages(source, condition=settings.source.condition)
-        page = BatchSize(limits.batch_records, AUDITED_BYTES)
-        self.kept_pages = (
-            Pages(target, lambda: page) if has_copies else Pages(source, lambda: page, read=field.without)
-        )
         self.target_records = Source(target, {}, size)
         self.recipe: Recipe = make_recipe(settings)
 
@@ -390,22 +378,26 @@ def first_records(batches: Iterable[Batch], limit: int | None) -> Iterator[Batch
         remaining = remaining and remaining - len(batch)
 
 
-def require_head(context: Context, reader: LedgerReader, settles: bool = False) -> Head:
+def read_head(context: Context) -> Head:
+    """Return the state of the ledger; raise ConfigError if there is none."""
+    head = context.ledger_reader().head()
+    if head is None:
+        raise no_decisions_error(context.target_name)
+    return head
+
+
+def require_head(context: Context, settles: bool = False) -> Head:
     """Return the state of the ledger, which must be there and fit the settings.
 
     Args:
         context: The open connections.
-        reader: The ledger.
         settles: Whether the command finishes an interrupted replacement of keepers itself.
 
     Raises:
         ConfigError: If there is none, or it belongs to other settings.
         StateError: If an undo is unfinished, or a collection was dropped or replaced.
     """
-    head = reader.head()
-    if head is None:
-        raise no_decisions_error(context.target_name)
-    origin = context.origin
+    head, origin = read_head(context), context.origin
     check_fits(head, origin)
     check_filter(head, origin)
     check_places(head, origin)
@@ -413,14 +405,14 @@ def require_head(context: Context, reader: LedgerReader, settles: bool = False) 
     return head
 
 
-def find_head(context: Context, reader: LedgerReader, consent: Consent) -> Head | None:
+def find_head(context: Context, consent: Consent) -> Head | None:
     """Return the state of the ledger that a run would start from; None where there is no ledger.
 
     Raises:
         ConfigError: If the settings do not fit the ledger, and `consent` does not accept the difference.
         StateError: If the ledger cannot be continued, as after an interrupted undo.
     """
-    head = reader.head()
+    head = context.ledger_reader().head()
     if head is None:
         return None
     origin = context.origin
@@ -430,14 +422,6 @@ def find_head(context: Context, reader: LedgerReader, consent: Consent) -> Head 
     check_places(head, origin, consent)
     # A run forgets the time of the last full scan when a person accepts a new filter or collection.
     return replace(head, looked=None) if consent.filter or consent.moved else head
-
-
-def read_head(context: Context) -> Head:
-    """Return the state of the ledger; raise ConfigError if there is none."""
-    head = context.ledger_reader().head()
-    if head is None:
-        raise no_decisions_error(context.target_name)
-    return head
 
 
 def read_head_for_preview(context: Context) -> Head:
@@ -454,11 +438,4 @@ def undo_origin(context: Context, head: Head) -> Origin:
 
     An undo does not depend on recipe and filter, so the ledger's own are used, whatever the settings say.
     """
-    return Origin(
-        context.source_name,
-        head.recipe,
-        head.digest,
-        head.filter,
-        context.places.with_servers(),
-        context.target.holds_copies,
-    )
+    return replace(context.origin, recipe=head.recipe, digest=head.digest, filter=head.filter)

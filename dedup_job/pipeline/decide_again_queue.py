@@ -47,12 +47,12 @@ class DroppedRecord(NamedTuple):
     Attributes:
         id: Its raw id.
         number: Number of the plan that dropped it.
-        reason: "exact" or "near".
+        verdict: Its old verdict, without the keeper.
     """
 
     id: bytes
     number: int
-    reason: str
+    verdict: Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,9 @@ class RedecisionQueue:
             if text is not None
         ]
         dropped = [
-            DroppedRecord(raw_id, number, reason) for raw_id, _, number, reason, text in page if text is None
+            DroppedRecord(raw_id, number, Verdict(Action.DUPLICATE, reason))
+            for raw_id, _, number, reason, text in page
+            if text is None
         ]
         return kept, dropped
 

@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from shlex import quote
-from typing import Self
 
 from dedup_job.config import LimitSettings
 from dedup_job.errors import GuardStop
@@ -320,30 +319,23 @@ class FailureGuard:
             )
 
 
-@dataclass(frozen=True, slots=True)
 class Guards:
-    """The guards of a run."""
+    """The guards of a run.
 
-    first: FirstRecordsGuard
-    drops: DropGuard
-    failures: FailureGuard
+    Attributes:
+        first: The guard of the first records.
+    """
 
-    def check(self, plan: Plan) -> None:
-        """Check a plan's failures and drops, before it is committed."""
-        self.failures.check(plan)
-        self.drops.check(plan)
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         limits: LimitSettings,
         recipe: Recipe,
         warn: Warn,
         note: Warn,
         before: InterruptedCounts = InterruptedCounts(),
         judges_few: bool = False,
-    ) -> Self:
-        """Return the guards of a run.
+    ) -> None:
+        """Set the limits.
 
         Args:
             limits: The settings.
@@ -353,11 +345,14 @@ class Guards:
             before: Counts of interrupted runs, which are included.
             judges_few: Whether to judge fewer than 1,000 first records, too.
         """
-        return cls(
-            FirstRecordsGuard(recipe, limits.max_unchecked_share, warn, note, judges_few),
-            DropGuard(limits.max_drop_share, limits.max_group, warn, before),
-            FailureGuard(limits.max_failed_share, warn, before),
-        )
+        self.first = FirstRecordsGuard(recipe, limits.max_unchecked_share, warn, note, judges_few)
+        self._drops = DropGuard(limits.max_drop_share, limits.max_group, warn, before)
+        self._failures = FailureGuard(limits.max_failed_share, warn, before)
+
+    def check(self, plan: Plan) -> None:
+        """Check a plan's failures and drops, before it is committed."""
+        self._failures.check(plan)
+        self._drops.check(plan)
 
 
 def check_vanished(vanished: int, decided: int, max_share: float, warn: Warn) -> None:
@@ -387,9 +382,8 @@ def list_counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in Counter(counts).most_common(MAX_NAMES))
 
 
-def _describe_text_fields(raws: Iterable[bytes]) -> str:
+def _describe_text_fields(raws: Sequence[bytes]) -> str:
     """Return which fields of some records hold text, or else which fields exist; never their values."""
-    raws = list(raws)
     fields = count_field_kinds(raws)
     texts = {_printable(path): count for path, count in count_text_fields(fields).items()}
     if texts:

@@ -232,6 +232,18 @@ def make_plan(batch: Batch, prints: Fingerprints, verdicts: Sequence[Verdict]) -
     )
 
 
+def plan_without_texts(blank: Fingerprints, ids: Sequence[bytes], verdicts: Sequence[Verdict]) -> Plan:
+    """Build the plan of records that were not read: it has neither fingerprints nor hashes of records.
+
+    Args:
+        blank: The fingerprints of a record without a text.
+        ids: The records' raw ids.
+        verdicts: One for each record.
+    """
+    prints = Fingerprints.join([blank] * len(ids))
+    return replace(make_plan(Batch(ids, ()), prints, verdicts), hashes=prints.digests)
+
+
 def add_keepers(plan: Plan, entered: BatchTexts, prints: Fingerprints, keepers: Keepers) -> None:
     """Add the records that an applied plan has kept to the keepers."""
     rows = plan.rows(Action.UNIQUE)

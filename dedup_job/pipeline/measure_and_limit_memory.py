@@ -15,7 +15,6 @@ from dedup_job.errors import StorageFull
 
 PROC = Path("/proc")
 GROUPS = Path("/sys/fs/cgroup")
-PEAK = ("VmHWM", "VmRSS")
 # Parameters of glibc's mallopt.
 TRIM_THRESHOLD, MMAP_THRESHOLD, ARENA_MAX = -1, -3, -8
 # Bytes of free memory that glibc keeps for small blocks.
@@ -39,14 +38,12 @@ class GroupVersion(NamedTuple):
     """Where a version of Linux control groups keeps the memory of a group.
 
     Attributes:
-        root: Folder below `GROUPS`.
-        controller: Its name in /proc/self/cgroup.
+        controller: Its name in /proc/self/cgroup, and its folder below `GROUPS`.
         limit: File with the limit.
         usage: File with the bytes in use.
         cached: Name in `memory.stat` of cached files, of the group and of the groups below it.
     """
 
-    root: str
     controller: str
     limit: str
     usage: str
@@ -54,17 +51,14 @@ class GroupVersion(NamedTuple):
 
 
 GROUP_VERSIONS = (
-    GroupVersion("memory", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-    GroupVersion("", "", "memory.max", "memory.current", "inactive_file"),
+    GroupVersion("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    GroupVersion("", "memory.max", "memory.current", "inactive_file"),
 )
 
 
 def resident_bytes(pid: int) -> int | None:
     """Return the resident bytes of a process, with its share of shared pages (PSS); None without /proc."""
-    with suppress(OSError, IndexError, ValueError):
-        lines = (PROC / str(pid) / "smaps_rollup").read_text().splitlines()
-        return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) << 10
-    return None
+    return _read_bytes(f"{pid}/smaps_rollup", "Pss")
 
 
 def peak_bytes(pid: int) -> int | None:
@@ -72,12 +66,17 @@ def peak_bytes(pid: int) -> int | None:
 
     The kernel only stores the peak of all resident pages, so the present share of shared pages is used.
     """
-    with suppress(OSError, IndexError, ValueError, KeyError):
-        lines = (PROC / str(pid) / "status").read_text().splitlines()
-        fields = (line.partition(":") for line in lines)
-        sizes = {name: int(rest.split()[0]) for name, _, rest in fields if name in PEAK}
-        now = resident_bytes(pid)
-        return now + (sizes["VmHWM"] - sizes["VmRSS"] << 10) if now else None
+    # The peak last: it is never less than what was resident before.
+    resident, peak = (_read_bytes(f"{pid}/status", name) for name in ("VmRSS", "VmHWM"))
+    now = resident_bytes(pid)
+    return now + peak - resident if now and peak and resident else None
+
+
+def _read_bytes(file: str, name: str) -> int | None:
+    """Return a value of a file such as /proc/meminfo, in bytes; None if there is none."""
+    with suppress(OSError, IndexError, ValueError, StopIteration):
+        lines = (PROC / file).read_text().splitlines()
+        return int(next(line for line in lines if line.startswith(f"{name}:")).split()[1]) << 10
     return None
 
 
@@ -94,22 +93,14 @@ def available_bytes() -> int | None:
 
     This is the smallest of the machine's available memory and the room in each control group.
     """
-    rooms = [_in_machine("MemAvailable") or None]
+    rooms = [_read_bytes("meminfo", "MemAvailable") or None]
     rooms += [_in_group(version, folder) for version in GROUP_VERSIONS for folder in _group_folders(version)]
     return min((room for room in rooms if room is not None), default=None)
 
 
-def _in_machine(name: str) -> int:
-    """Return a value of /proc/meminfo, in bytes; 0 if there is none."""
-    with suppress(OSError, IndexError, ValueError, StopIteration):
-        lines = (PROC / "meminfo").read_text().splitlines()
-        return int(next(line for line in lines if line.startswith(f"{name}:")).split()[1]) << 10
-    return 0
-
-
 def _group_folders(version: GroupVersion) -> Iterator[Path]:
     """Yield the folders of this process's control group and of its ancestors."""
-    root = GROUPS / version.root
+    root = GROUPS / version.controller
     with suppress(OSError, ValueError):
         for line in (PROC / "self" / "cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
@@ -154,7 +145,7 @@ def check_least(workers: int) -> None:
                 f"{workers} needs {least >> 20:,} MiB; raise the limit"
             )
     free = available_bytes()
-    if free is not None and free + _in_machine("SwapFree") < LEAST_FREE:
+    if free is not None and free + (_read_bytes("meminfo", "SwapFree") or 0) < LEAST_FREE:
         raise StorageFull(
             f"{free >> 20:,} MiB of memory are free on this machine or in its container, and a run needs "
             f"{LEAST_FREE >> 20:,} MiB; free some, or raise the container's limit"

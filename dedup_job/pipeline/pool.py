@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
+import struct
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -21,7 +23,6 @@ from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.pipeline import worker_tasks
 from dedup_job.pipeline.fork_server import ensure_server
 from dedup_job.pipeline.measure_and_limit_memory import cpu_seconds
-from dedup_job.pipeline.worker_pipe import receive, send
 from dedup_job.threads_and_processors import Threads, start_thread
 
 # A busy worker that uses no processor time for this long is replaced.
@@ -35,21 +36,13 @@ END_SECONDS = 5.0
 # Workers that may die in a row as they start.
 MOST_LOST = 3
 
-# Exit codes of a process that its work may have caused.  The kernel sends SIGPROF when the processor time is
-# used up; the others are crashes.  C++ and Rust also abort when they get no memory, but `check_room` in
+# Signals that end a process because of its work.  The kernel sends SIGPROF when the processor time is used
+# up; the others are crashes.  C++ and Rust also abort when they get no memory, but `check_room` in
 # `worker_tasks` rules that out.  SIGKILL is not among them: it comes from the kernel when memory is short,
 # or from the watchdog.
-CAUSED_BY_WORK = frozenset(
-    -number
-    for number in (
-        signal.SIGPROF,
-        signal.SIGSEGV,
-        signal.SIGABRT,
-        signal.SIGBUS,
-        signal.SIGILL,
-        signal.SIGFPE,
-    )
-)
+CAUSED_BY_WORK = (signal.SIGPROF, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
+# The size of a part of a message, or the number of parts.
+NUMBER = struct.Struct("<Q")
 
 T = TypeVar("T")
 Work = Callable[[Sequence[bytes]], T]
@@ -184,7 +177,7 @@ class _Worker:
                 f"the worker processes die as they start; if this user can run {sys.executable}, {NO_MEMORY}"
             )
         try:
-            return self._watch_call(lambda: self._answer(question))
+            return self._exchange(question)
         except BaseException:
             self._end()
             raise
@@ -192,7 +185,8 @@ class _Worker:
     def stop(self) -> None:
         """Kill the process, and start no other; a waiting `ask` raises WorkerLost."""
         self._is_stopped = True
-        self._kill()
+        with self._lock:
+            self._kill_now()
 
     def kill_if_stalled(self) -> None:
         """Kill the process if it is busy and has used no processor time for too long."""
@@ -221,7 +215,7 @@ class _Worker:
         if self._is_stopped:
             raise WorkerLost
         if not self._is_ready:
-            self._watch_call(lambda: receive(self._pipe))
+            self._exchange()
             self._is_ready = True
         with self._lock:
             if self._process and not self._process.is_alive():
@@ -243,37 +237,34 @@ class _Worker:
             raise WorkerLost from error
         self._process, self._is_ready = process, False
 
-    def _answer(self, question: object) -> Any:
-        send(self._pipe, question)
-        return receive(self._pipe)
+    def _exchange(self, question: object = None) -> Any:
+        """Send a question, if there is one, and wait for an answer, under the watchdog.
 
-    def _watch_call(self, talk: Callable[[], Any]) -> Any:
-        """Call `talk`, which uses the pipe, under the watchdog; a kill ends it wherever it waits.
+        A kill ends it wherever it waits.
 
         Raises:
             WorkerLost: If the pipe was closed.
         """
         self._talk = _Progress()
         try:
-            return talk()
+            if question is not None:
+                send(self._pipe, question)
+            return receive(self._pipe)
         except (OSError, EOFError):
             pass
         finally:
             with self._lock:
                 self._talk = None
-        raise WorkerLost(self._exit_code() in CAUSED_BY_WORK)
+        raise WorkerLost(self._is_ended_by_work())
 
-    def _exit_code(self) -> int | None:
-        """Return the exit code of a process whose pipe was closed: -n for signal n, None if it still runs."""
+    def _is_ended_by_work(self) -> bool:
+        """Return whether the process, whose pipe was closed, ended by a signal that its work may cause."""
         with self._lock:
             if self._process is None:
-                return None
+                return False
             self._process.join(END_SECONDS)
-            return self._process.exitcode
-
-    def _kill(self) -> None:
-        with self._lock:
-            self._kill_now()
+            # -n for signal n, and None if it still runs.
+            return -(self._process.exitcode or 0) in CAUSED_BY_WORK
 
     def _kill_now(self) -> None:
         # The id of a process that has ended may belong to another process by now.
@@ -336,3 +327,53 @@ def _do_work(work: Work[object], raws: Sequence[bytes]) -> object:
         if is_shortage(error):
             raise
         return DedupError(f"a worker failed with {type(error).__name__}; please report this bug")
+
+
+def send(pipe: Connection, value: object) -> None:
+    """Send an object through the pipe between a process and its worker; arrays are copied once on each side.
+
+    `Connection.send` and `recv` copy them four times.  Of a run's processor time that is a fortieth
+    (`scripts.bench.end_to_end`).
+
+    Raises:
+        OSError: If the pipe is closed.
+    """
+    arrays: list[pickle.PickleBuffer] = []
+    pickled = pickle.dumps(value, protocol=5, buffer_callback=arrays.append)
+    parts: list[bytes | memoryview] = [pickled, *(array.raw() for array in arrays)]
+    _write(pipe, NUMBER.pack(len(parts)))
+    for part in parts:
+        _write(pipe, NUMBER.pack(len(part)))
+        _write(pipe, part)
+
+
+def receive(pipe: Connection) -> Any:
+    """Wait for an object that `send` sends at the other end, and return it.
+
+    Raises:
+        OSError, EOFError: If the pipe is closed.
+    """
+    pickled, *arrays = [_read(pipe, _read_number(pipe)) for _ in range(_read_number(pipe))]
+    return pickle.loads(pickled, buffers=arrays)
+
+
+def _write(pipe: Connection, content: bytes | memoryview) -> None:
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(pipe.fileno(), rest) :]
+
+
+def _read_number(pipe: Connection) -> int:
+    number: int = NUMBER.unpack(_read(pipe, NUMBER.size))[0]
+    return number
+
+
+def _read(pipe: Connection, size: int) -> bytearray:
+    content = bytearray(size)
+    rest = memoryview(content)
+    while rest:
+        count = os.readv(pipe.fileno(), [rest])
+        if not count:
+            raise EOFError
+        rest = rest[count:]
+    return content

@@ -287,61 +287,55 @@ def interrupted_runs(context: Context, reader: LedgerReader) -> InterruptedCount
     )
 
 
-@dataclass(frozen=True, slots=True)
-class SourceScan:
-    """A scan of the source: a window of ids and, when a full scan is due, all other ids.
+def scan_source(
+    context: Context,
+    reader: LedgerReader,
+    head: Head | None,
+    mode: str,
+    looked: datetime,
+    window: Window,
+    decide: Callable[[Window, str], Counts],
+) -> tuple[Counts, bool]:
+    """Call `decide` with a window of ids and, when a full scan is due, with all other ids.
 
     Late arrivals behind the watermark of a backfill are decided as in a nightly run, after the backfill's
     own records.
 
-    Attributes:
+    Args:
         context: The open connections.
         reader: The ledger.
-        head: The head of the ledger; None if there is no ledger yet.
+        head: The head of the ledger; None if there is no ledger yet, and so the window has all ids.
         mode: The mode of the run.
-        now: The server's time at the start of the run.
+        looked: The server's time at the start of the run.
+        window: The range of ids that the run reads.
+        decide: Decides the records in a range, given its mode.
+
+    Returns:
+        The sum of the counts, and whether all ids were compared with the ledger.
     """
+    if head is None:
+        return decide(window, mode), True
+    if _may_have_missed_before(context, head, window, looked):
+        window = Window().without(reader.plan_columns(head))
+    counts = decide(window, mode)
+    if window.after is None:
+        return counts, window.start is None
+    # Ids without a time may arrive anywhere, and no later run would know where to start.
+    if not context.is_full_scan_due(head, looked) and context.source.has_only_object_ids():
+        return counts, False
+    rest = Window(before=window.after).without(reader.plan_columns(head))
+    return counts + decide(rest, NIGHTLY), True
 
-    context: Context
-    reader: LedgerReader
-    head: Head | None
-    mode: str
-    now: datetime
 
-    def __call__(self, window: Window, decide: Callable[[Window, str], Counts]) -> tuple[Counts, bool]:
-        """Call `decide` with each range of ids to read and its mode.
-
-        Returns:
-            The sum of the counts, and whether all ids were compared with the ledger.
-        """
-        if window.start is not None and self._may_have_missed_before(window, window.start):
-            window = Window().without(self._plans())
-        counts = decide(window, self.mode)
-        if window.after is None:
-            return counts, window.start is None
-        if not self._may_have_missed_behind_watermark():
-            return counts, False
-        return counts + decide(Window(before=window.after).without(self._plans()), NIGHTLY), True
-
-    def _may_have_missed_before(self, window: Window, start: bytes) -> bool:
-        """Return whether undecided records may exist before a window."""
-        assert self.head is not None
-        if self.context.is_full_scan_due(self.head, self.now):
-            return True
-        # Fewer records than the ledger counts are suspicious, too: deletions can hide late arrivals.
-        there = self.context.source.estimated_count_before(start)
-        # Without the archive the numbers differ, and all ids are compared.
-        if archive := self.context.archive_if_there(self.head):
-            there += archive.as_source().estimated_count_before(start)
-        return there != self.head.in_source - len(window.decided)
-
-    def _may_have_missed_behind_watermark(self) -> bool:
-        """Return whether undecided records may exist behind the watermark of a backfill."""
-        assert self.head is not None
-        is_due = self.context.is_full_scan_due(self.head, self.now)
-        # Ids without a time may arrive anywhere, and no later run would know where to start.
-        return is_due or not self.context.source.has_only_object_ids()
-
-    def _plans(self) -> Iterator[PlanColumns]:
-        assert self.head is not None
-        return self.reader.plan_columns(self.head)
+def _may_have_missed_before(context: Context, head: Head, window: Window, looked: datetime) -> bool:
+    """Return whether undecided records may exist before a window."""
+    if window.start is None:
+        return False
+    if context.is_full_scan_due(head, looked):
+        return True
+    # Fewer records than the ledger counts are suspicious, too: deletions can hide late arrivals.
+    there = context.source.estimated_count_before(window.start)
+    # Without the archive the numbers differ, and all ids are compared.
+    if archive := context.archive_if_there(head):
+        there += archive.as_source().estimated_count_before(window.start)
+    return there != head.in_source - len(window.decided)

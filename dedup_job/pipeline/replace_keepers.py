@@ -38,6 +38,7 @@ from dedup_job.pipeline.job import (
     decide_by_present_keepers,
     find_adopted,
     make_plan,
+    plan_without_texts,
 )
 from dedup_job.preference.preference_ranks import BEST, pack_rank, unpack_ranks
 from dedup_job.records import (
@@ -240,22 +241,21 @@ class KeepBest:
     def _decide_dropped(self, records: Sequence[DroppedRecord]) -> None:
         """Decide dropped records again, by their present versions in the source."""
         by_id = {record.id: record for record in records}
-        rest = dict(by_id)
+        before = {record.id: (record.number, record.verdict) for record in records}
+        rest = set(by_id)
 
         def commit(plan: Plan, raws: Sequence[bytes]) -> Plan:
             return self.store.redecide(plan, raws, [by_id[raw_id] for raw_id in plan.ids])
 
         for batch, prints in self.read(list(by_id)) if by_id else ():
             for plan in self._decide(batch, prints, commit):
-                for raw_id in plan.ids:
-                    del rest[raw_id]
-                self._count(plan, [_before(by_id[raw_id]) for raw_id in plan.ids])
+                rest.difference_update(plan.ids)
+                self._count(plan, [before[raw_id] for raw_id in plan.ids])
         if rest:
-            ids = list(rest)
-            prints = Fingerprints.join([self.blank] * len(ids))
-            plan = make_plan(Batch(ids, ()), prints, [VANISHED] * len(ids))
-            plan = commit(replace(plan, hashes=prints.digests), [b""] * len(ids))
-            self._count(plan, [_before(record) for record in rest.values()])
+            ids = [raw_id for raw_id in by_id if raw_id in rest]
+            plan = plan_without_texts(self.blank, ids, [VANISHED] * len(ids))
+            plan = commit(plan, [b""] * len(ids))
+            self._count(plan, [before[raw_id] for raw_id in ids])
 
     def _count(self, plan: Plan, before: Sequence[tuple[int, Verdict]]) -> None:
         """Count new decisions.
@@ -280,7 +280,3 @@ class KeepBest:
             else:
                 self._counts.replaced += was_kept and not is_kept
                 self._counts.returned += is_kept and not was_kept
-
-
-def _before(record: DroppedRecord) -> tuple[int, Verdict]:
-    return record.number, Verdict(Action.DUPLICATE, record.reason)

@@ -23,11 +23,9 @@ from dedup_job.records import (
     REDECIDE,
     REPLACE,
     UNIQUE,
-    Action,
     Counts,
     FingerprintedBatch,
     Plan,
-    Verdict,
 )
 
 
@@ -94,7 +92,7 @@ class LedgerDecisions:
     def redecide(self, plan: Plan, raws: Sequence[bytes], dropped: Sequence[DroppedRecord]) -> Plan:
         """Commit new decisions on dropped records; return the plan as applied."""
         numbers = np.array([record.number for record in dropped], np.uint32)
-        before = Counts.of(Verdict(Action.DUPLICATE, record.reason) for record in dropped)
+        before = Counts.of(record.verdict for record in dropped)
         never_inserted = np.zeros((len(dropped), 2), np.uint64)
         return self.ledger.commit(plan, raws, self.target, REDECIDE, Before(numbers, never_inserted, before))
 

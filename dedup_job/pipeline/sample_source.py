@@ -81,19 +81,17 @@ def read_sample(context: Context, wanted: int, count: int) -> CollectionSample:
         step = max(1, len(drawn) // min(STRETCHES, wanted))
         starts = drawn[step // 2 :: step]
         batches = [context.source.stretch(start, -(-wanted // len(starts))) for start in starts]
-    # Stretches may overlap. A record belongs to the first, so the dict is filled from the last backwards.
-    rows = {
-        raw_id: (number, raw)
-        for number, batch in reversed(list(enumerate(batches)))
-        for raw_id, raw in zip(batch.ids, batch.raws, strict=True)
-    }
-    order = list(dict.fromkeys(raw_id for batch in batches for raw_id in batch.ids))
-    if not order:
+    rows: dict[bytes, tuple[int, bytes]] = {}
+    for number, batch in enumerate(batches):
+        for raw_id, raw in zip(batch.ids, batch.raws, strict=True):
+            # Stretches may overlap. A record belongs to the first.
+            rows.setdefault(raw_id, (number, raw))
+    if not rows:
         matching = "that match [source] filter" if context.settings.source.condition else "to sample"
         raise ConfigError(f"{context.source_name} has no records {matching}")
     return CollectionSample(
         count=count,
-        batch=Batch(order, [rows[raw_id][1] for raw_id in order]),
-        stretch=[rows[raw_id][0] if count > len(order) else 0 for raw_id in order],
+        batch=Batch(list(rows), [raw for _, raw in rows.values()]),
+        stretch=[number if count > len(rows) else 0 for number, _ in rows.values()],
         pages=drawn[:: max(1, len(drawn) // PAGES)],
     )

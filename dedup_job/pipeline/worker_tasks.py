@@ -91,15 +91,9 @@ def fingerprints_of(fingerprinter: Fingerprinter, raws: Sequence[bytes]) -> Fing
         return fingerprinter(raws)
     except Exception as error:
         _check_no_shortage(error)
-        return Fingerprints.join([_fingerprint_one(fingerprinter, raw) for raw in raws])
-
-
-def _fingerprint_one(fingerprinter: Fingerprinter, raw: bytes) -> Fingerprints:
-    try:
-        return fingerprinter([raw])
-    except Exception as error:
-        _check_no_shortage(error)
-        return fingerprinter.unchecked(f"failed:{type(error).__name__}", raw)
+        if len(raws) == 1:
+            return fingerprinter.unchecked(f"failed:{type(error).__name__}", raws[0])
+        return Fingerprints.join([fingerprints_of(fingerprinter, [raw]) for raw in raws])
 
 
 def _check_no_shortage(error: Exception) -> None:

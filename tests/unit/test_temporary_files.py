@@ -15,7 +15,8 @@ IDS = [encode({"_id": value}) for value in (7, "a", {"n": 1.0}, "b" * 3_000, b"\
 @pytest.mark.parametrize("in_memory", [0, 1 << 20])
 def test_a_list_of_ids_gives_them_back_in_order(monkeypatch: pytest.MonkeyPatch, in_memory: int) -> None:
     monkeypatch.setattr(temporary_files, "IN_MEMORY", in_memory)
-    ids = IdList(IDS[:2])
+    ids = IdList()
+    ids.extend(IDS[:2])
     assert list(ids) == IDS[:2]
     ids.extend(IDS[2:])
     assert (len(ids), list(ids), list(ids.pages(2))) == (5, IDS, [IDS[:2], IDS[2:4], IDS[4:]])
@@ -35,4 +36,4 @@ def test_a_full_disk_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with open("/dev/full", "r+b", buffering=0) as full:
         monkeypatch.setattr(temporary_files, "SpooledTemporaryFile", lambda size: full)
         with pytest.raises(StorageFull, match="TMPDIR"):
-            IdList(IDS)
+            IdList().extend(IDS)

@@ -252,11 +252,8 @@ def test_five_duplicates_are_named_as_a_command_line_takes_them() -> None:
 
 
 def test_a_plan_that_passes_a_limit_stops_the_run_and_plans_before_it_do_not() -> None:
-    guards = Guards(
-        guard(share=1),
-        DropGuard(1, 2, stop_run),
-        FailureGuard(1, stop_run),
-    )
+    limits = LimitSettings(max_drop_share=1, max_group=2, max_failed_share=1)
+    guards = Guards(limits, recipe_of("of"), stop_run, stop_run)
     guards.check(plan(None, 0, 0))
     with pytest.raises(GuardStop):
         guards.check(plan(0))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup_job.native.ragged_and_growing_arrays import Ragged
-from dedup_job.pipeline.worker_pipe import receive, send
+from dedup_job.pipeline.pool import receive, send
 
 
 def passed_on(*values: object) -> list[Any]:
