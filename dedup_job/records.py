@@ -17,7 +17,7 @@ import numpy.typing as npt
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 
-from dedup_job.native.ragged_and_growing_arrays import Ragged
+from dedup_job.native.arrays import Ragged
 
 # Decoding must never fail because of one field: dates stay integers (Python has no year 10,000), invalid
 # UTF-8 becomes surrogates, embedded documents stay raw.

@@ -17,8 +17,8 @@ from dedup_job.fingerprint.minhash_bands import band_keys
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.index.candidate_index import CandidateIndex
 from dedup_job.index.similarity import ShingleSets, similarities_at_least, similarity_at_least
+from dedup_job.native.arrays import Ragged
 from dedup_job.native.numba_compile import compiled
-from dedup_job.native.ragged_and_growing_arrays import Ragged
 from dedup_job.recipe_from_settings import PROFILES
 from dedup_job.records import Fingerprints
 

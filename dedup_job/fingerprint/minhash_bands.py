@@ -15,8 +15,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from dedup_job.native.arrays import Ragged
 from dedup_job.native.numba_compile import compiled
-from dedup_job.native.ragged_and_growing_arrays import Ragged
 
 Keys = npt.NDArray[np.uint32]
 

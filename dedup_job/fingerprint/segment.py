@@ -44,8 +44,8 @@ from dedup_job.fingerprint.segmenter_tables import (
     is_forced,
     score_index,
 )
+from dedup_job.native.arrays import Ragged
 from dedup_job.native.numba_compile import compiled, compiled_inline, prefetch
-from dedup_job.native.ragged_and_growing_arrays import Ragged
 from dedup_job.text.code_points import CODE_POINT, encode_text
 
 Codes = npt.NDArray[np.uint32]

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.fingerprint.term_hash_tables import hash_strings
+from dedup_job.native.arrays import Ragged
 from dedup_job.native.numba_compile import compiled, compiled_helper
-from dedup_job.native.ragged_and_growing_arrays import Ragged
 from dedup_job.text.code_points import CODE_POINT, COMPARED_BIT, is_cjk, is_compared
 
 CJK_LENGTH, OTHER_LENGTH = 3, 5  # characters

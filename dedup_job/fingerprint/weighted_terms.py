@@ -28,8 +28,8 @@ from dedup_job.fingerprint.term_hash_tables import (
     hash_strings,
     hash_terms,
 )
+from dedup_job.native.arrays import Ragged
 from dedup_job.native.numba_compile import compiled
-from dedup_job.native.ragged_and_growing_arrays import Ragged
 from dedup_job.text.code_points import (
     CODE_POINT,
     LETTER_BIT,

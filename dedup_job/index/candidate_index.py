@@ -24,9 +24,8 @@ from dedup_job.index.key_map_search import (
     segment_of,
     unpack_hits,
 )
-from dedup_job.native.array_types import Flags, Numbers
+from dedup_job.native.arrays import Flags, Numbers, append_rows, ensure_capacity
 from dedup_job.native.numba_compile import compiled, compiled_inline
-from dedup_job.native.ragged_and_growing_arrays import append_rows, ensure_capacity
 from dedup_job.threads_and_processors import Threads, count_processors
 
 WORD_BITS = 64

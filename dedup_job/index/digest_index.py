@@ -8,9 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.native.array_types import Flags, Numbers
+from dedup_job.native.arrays import Flags, Numbers, ensure_capacity
 from dedup_job.native.numba_compile import compiled, compiled_inline, prefetch
-from dedup_job.native.ragged_and_growing_arrays import ensure_capacity
 
 Digests = npt.NDArray[np.uint64]  # (n, 2)
 ShortDigests = npt.NDArray[np.uint32]  # (n, 3)

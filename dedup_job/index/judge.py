@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.index.similarity import ShingleSets, row_similarity
-from dedup_job.native.array_types import Flags, Numbers
+from dedup_job.native.arrays import Flags, Numbers
 from dedup_job.native.numba_compile import compiled
 
 # The similarity to a text whose keeper is missing, so that its shingles could not be fetched.

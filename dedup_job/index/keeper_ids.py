@@ -8,8 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from dedup_job.native.array_types import Flags
-from dedup_job.native.ragged_and_growing_arrays import append_rows, ensure_capacity
+from dedup_job.native.arrays import Flags, append_rows, ensure_capacity
 from dedup_job.records import RawIds
 
 # The BSON document {"_id": ObjectId}: its length, the type, the name; 12 bytes of value; the end.

@@ -18,8 +18,7 @@ from dedup_job.index.keeper_ids import KeeperIds
 from dedup_job.index.key_map_search import Queries, Simhashes
 from dedup_job.index.shingle_cache import ShingleCache
 from dedup_job.index.similarity import Shingles, ShingleSets, Sizes, set_sizes
-from dedup_job.native.array_types import Flags, Numbers
-from dedup_job.native.ragged_and_growing_arrays import Ragged, append_rows, ensure_capacity
+from dedup_job.native.arrays import Flags, Numbers, Ragged, append_rows, ensure_capacity
 from dedup_job.records import Fingerprints, PlanTexts, RawIds
 from dedup_job.text.code_points import offsets_of
 

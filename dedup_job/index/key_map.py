@@ -12,7 +12,7 @@ from dedup_job.index.key_map_buckets import (
     rebuild,
 )
 from dedup_job.index.key_map_search import Hits, KeyRule, Queries, Simhashes, search
-from dedup_job.native.array_types import Flags
+from dedup_job.native.arrays import Flags
 
 # Rebuild a map when this share of its slots is used.
 FULL = 0.95

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.native.array_types import Flags
+from dedup_job.native.arrays import Flags
 from dedup_job.native.numba_compile import compiled, compiled_inline, popcount, prefetch
 
 # Tags in a word.

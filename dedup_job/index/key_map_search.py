@@ -23,7 +23,7 @@ from dedup_job.index.key_map_buckets import (
     tag_of,
     text_mask,
 )
-from dedup_job.native.array_types import Flags, Numbers
+from dedup_job.native.arrays import Flags, Numbers
 from dedup_job.native.numba_compile import compiled, compiled_inline, popcount, prefetch
 
 Fingerprints = npt.NDArray[np.uint64]  # (n, words)

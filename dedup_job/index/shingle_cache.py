@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from dedup_job.index.similarity import Shingles
-from dedup_job.native.ragged_and_growing_arrays import Ragged
+from dedup_job.native.arrays import Ragged
 
 # Bytes of a cached set beside its hashes: its offset in the block, and its entry in a dictionary.
 ENTRY_BYTES = 150

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.native.array_types import Numbers
+from dedup_job.native.arrays import Numbers
 from dedup_job.native.numba_compile import compiled
 
 Shingles = npt.NDArray[np.uint32]

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.index.digest_index import DigestIndex
-from dedup_job.native.ragged_and_growing_arrays import ensure_capacity
+from dedup_job.native.arrays import ensure_capacity
 from dedup_job.records import Action, Plan, digests
 
 

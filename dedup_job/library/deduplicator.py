@@ -18,7 +18,7 @@ from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.index.keeper_of_each_text import BatchTexts, KeeperRef, Keepers
 from dedup_job.library.arguments import Key, Keywords, as_json, group_of, key_of, raw_id, recipe_of
 from dedup_job.library.snapshot import Snapshot, damaged, kept_texts, read, write
-from dedup_job.native.ragged_and_growing_arrays import Ragged, append_rows
+from dedup_job.native.arrays import Ragged, append_rows
 from dedup_job.pipeline import job
 from dedup_job.pipeline.worker_tasks import fingerprints_of
 from dedup_job.records import Batch, Fingerprints, PlanTexts, RawIds, Verdict

@@ -23,7 +23,7 @@ from bson.errors import BSONError
 
 from dedup_job.errors import ConfigError, StateError
 from dedup_job.library.arguments import as_json, deciding_of, key_of, raw_id
-from dedup_job.native.ragged_and_growing_arrays import Ragged
+from dedup_job.native.arrays import Ragged
 from dedup_job.records import PlanTexts, RawIds
 from dedup_job.report.output_files import is_special, replacing
 from dedup_job.within.group_separation import GROUP_WORDS

@@ -24,7 +24,7 @@ from dedup_job.index.digest_index import DigestIndex
 from dedup_job.index.keeper_of_each_text import BatchTexts, KeeperRef, Keepers
 from dedup_job.ledger.record_rows import Dependant
 from dedup_job.mongo.ids import IdSet
-from dedup_job.native.array_types import Numbers
+from dedup_job.native.arrays import Numbers
 from dedup_job.pipeline.decide_again_queue import DroppedRecord, KeptRecord, LeavingRecord, RedecisionQueue
 from dedup_job.pipeline.job import (
     PLAN_BYTES,

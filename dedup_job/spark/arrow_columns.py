@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dedup_job.native.array_types import Numbers
-from dedup_job.native.ragged_and_growing_arrays import Ragged
+from dedup_job.native.arrays import Numbers, Ragged
 from dedup_job.preference.preference_ranks import preference_keys
 from dedup_job.records import Fingerprints
 

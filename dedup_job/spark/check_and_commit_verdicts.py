@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from dedup_job.index.key_map_search import NO_DISTANCE
 from dedup_job.mongo.pages import prefetch
-from dedup_job.native.array_types import Flags, Numbers
+from dedup_job.native.arrays import Flags, Numbers
 from dedup_job.pipeline.job import Observe
 from dedup_job.preference.preference_ranks import ranks_in
 from dedup_job.records import UNIQUE, Action, Batch, Counts, KeeperMatch, Plan, Verdict, digests

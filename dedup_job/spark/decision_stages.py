@@ -19,9 +19,8 @@ import pyarrow.compute as pc
 
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.index.similarity import ShingleSets, similarities_at_least
-from dedup_job.native.array_types import Flags, Numbers
+from dedup_job.native.arrays import Flags, Numbers, Ragged
 from dedup_job.native.numba_compile import compiled
-from dedup_job.native.ragged_and_growing_arrays import Ragged
 from dedup_job.spark import candidates
 from dedup_job.spark.arrow_columns import POSITION_BITS, ddl, in_batches, numbers, sets
 from dedup_job.spark.candidates import PAIRS, TEXTS, Batches

@@ -20,7 +20,7 @@ from dedup_job.fingerprint.recipe import Matching
 from dedup_job.index import candidate_index
 from dedup_job.index.key_map import KeyMap
 from dedup_job.index.key_map_search import Hits, KeyRule, Queries, Simhashes, collect_hits, unpack_hits
-from dedup_job.native.array_types import Flags, Numbers
+from dedup_job.native.arrays import Flags, Numbers
 
 # A place is one int64: the key in the lower 32 bits, the number of its map in the next 8, and the part of a
 # crowded key above.

@@ -16,8 +16,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from dedup_job.native.arrays import Ragged
 from dedup_job.native.numba_compile import compiled, compiled_helper
-from dedup_job.native.ragged_and_growing_arrays import Ragged
 
 LETTER_BIT: Final = np.uint32(1 << 31)
 """Set beside the code point of a letter or digit: a regular expression's `\\w` without the underscore."""

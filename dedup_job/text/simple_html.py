@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from dedup_job.native.arrays import Ragged
 from dedup_job.native.numba_compile import compiled, compiled_helper
-from dedup_job.native.ragged_and_growing_arrays import Ragged
 from dedup_job.text.code_points import decode_texts, encode_texts
 from dedup_job.text.parsed_html import MAX_DEPTH, MAX_OPEN_FORMATTING
 from dedup_job.text.simple_html_scanner import (

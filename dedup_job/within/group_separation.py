@@ -19,7 +19,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.native.ragged_and_growing_arrays import Ragged
+from dedup_job.native.arrays import Ragged
 from dedup_job.records import Fingerprints, digests
 
 # 32-bit words of a group before the shingles of a text.

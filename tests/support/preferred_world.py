@@ -15,7 +15,7 @@ from dedup_job.index.similarity import jaccard
 from dedup_job.ledger.plan_format import PlanColumns, PlanId
 from dedup_job.ledger.record_rows import Dependant
 from dedup_job.mongo.ids import IdSet
-from dedup_job.native.ragged_and_growing_arrays import Ragged
+from dedup_job.native.arrays import Ragged
 from dedup_job.pipeline.decide_again_queue import DroppedRecord, LeavingRecord
 from dedup_job.pipeline.prior_decisions_and_source_scan import UnsettledKeepers
 from dedup_job.pipeline.replace_keepers import KeepBest

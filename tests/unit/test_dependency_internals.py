@@ -147,7 +147,7 @@ LOADS_SCIPY = """
 import sys
 if sys.argv[1] == "leave out":
     sys.modules["scipy.linalg"] = None
-from dedup_job.native.ragged_and_growing_arrays import Ragged
+from dedup_job.native.arrays import Ragged
 Ragged.empty(1).take([0])
 print("scipy.linalg.blas" in sys.modules)
 """

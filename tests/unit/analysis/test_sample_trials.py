@@ -27,7 +27,7 @@ from dedup_job.fingerprint.minhash_bands import band_keys
 from dedup_job.fingerprint.recipe import Matching, Recipe
 from dedup_job.index.candidate_index import FOUND, CandidateIndex
 from dedup_job.index.keeper_of_each_text import Keepers
-from dedup_job.native.ragged_and_growing_arrays import Ragged
+from dedup_job.native.arrays import Ragged
 from dedup_job.pipeline import job
 from dedup_job.records import Fingerprints, RawIds
 from scripts.bench.corpus import Mix, generate

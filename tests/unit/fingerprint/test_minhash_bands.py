@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dedup_job.fingerprint.minhash_bands import band_keys
 from dedup_job.index.similarity import jaccard
-from dedup_job.native.ragged_and_growing_arrays import Ragged
+from dedup_job.native.arrays import Ragged
 
 MASK = 2**64 - 1
 SETS = st.lists(st.sets(st.integers(0, 2**32 - 1), max_size=60), max_size=5)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup_job.fingerprint.shingles import NUMBER_PATTERN, comparable_text, shingle_sets
-from dedup_job.native.ragged_and_growing_arrays import Ragged
+from dedup_job.native.arrays import Ragged
 from dedup_job.text.code_points import COMPARED_BIT, encode_lower_case
 
 MASK = 2**64 - 1

@@ -22,7 +22,7 @@ from dedup_job.fingerprint.weighted_terms import (
     TermRule,
     term_frequency_weights,
 )
-from dedup_job.native.ragged_and_growing_arrays import Ragged
+from dedup_job.native.arrays import Ragged
 from dedup_job.text.code_points import CODE_POINT, encode_lower_case
 
 CHINESE = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")

@@ -15,7 +15,7 @@ from dedup_job.index.keeper_ids import KeeperIds
 from dedup_job.index.keeper_of_each_text import BatchTexts, KeeperRef, KeeperRefetch, Keepers
 from dedup_job.index.shingle_cache import ENTRY_BYTES
 from dedup_job.index.similarity import LARGEST_SIZE, ShingleSets, jaccard, set_sizes
-from dedup_job.native.ragged_and_growing_arrays import Ragged
+from dedup_job.native.arrays import Ragged
 from dedup_job.pipeline.job import add_keepers
 from dedup_job.records import UNIQUE, Action, Fingerprints, KeeperMatch, Plan, RawIds, Verdict, digests
 from scripts.bench.index_memory import column_bytes, keepers_bytes

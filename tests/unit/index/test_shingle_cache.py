@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup_job.index.shingle_cache import ENTRY_BYTES, MIN_BLOCKS, ShingleCache, _Block
-from dedup_job.native.ragged_and_growing_arrays import Ragged
+from dedup_job.native.arrays import Ragged
 from dedup_job.text.code_points import offsets_of
 
 

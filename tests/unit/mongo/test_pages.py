@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dedup_job.ledger.plan_format import PlanId, StoredPlan
 from dedup_job.mongo.pages import Window, prefetch, rest_of_backfill, since
-from dedup_job.native.ragged_and_growing_arrays import Ragged
+from dedup_job.native.arrays import Ragged
 from dedup_job.records import ADOPT, BACKFILL, NIGHTLY, Batch, Plan
 from tests.support.waiting import HANG_SECONDS
 

@@ -15,7 +15,7 @@ from dedup_job.index import candidate_index
 from dedup_job.index.keeper_of_each_text import KeeperRef, KeeperRefetch, Keepers
 from dedup_job.index.key_map_search import NO_DISTANCE
 from dedup_job.mongo.ids import IdSet
-from dedup_job.native.ragged_and_growing_arrays import Ragged
+from dedup_job.native.arrays import Ragged
 from dedup_job.pipeline.job import AdoptedIds, KeepFirst, add_keepers, decide, make_plan
 from dedup_job.records import (
     UNIQUE,

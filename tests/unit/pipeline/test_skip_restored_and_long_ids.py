@@ -7,7 +7,7 @@ import pytest
 
 from dedup_job.errors import ConfigError
 from dedup_job.mongo.ids import LONGEST_JUDGED
-from dedup_job.native.ragged_and_growing_arrays import Ragged
+from dedup_job.native.arrays import Ragged
 from dedup_job.pipeline.skip_restored_and_long_ids import LONGEST, skip_records
 from dedup_job.records import Batch, Fingerprints, digests
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.native.ragged_and_growing_arrays import Ragged
+from dedup_job.native.arrays import Ragged
 from dedup_job.spark.arrow_columns import ragged
 from dedup_job.spark.decision_stages import COMPARED, dropped, similar
 

@@ -1,4 +1,4 @@
-"""Arrays of rows of different length, and arrays that grow."""
+"""Arrays for compiled functions: their types, rows of different length in one array, and arrays that grow."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.native.array_types import Flags, Numbers
 from dedup_job.native.numba_compile import compiled
+
+Flags = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

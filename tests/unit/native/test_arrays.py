@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.native.ragged_and_growing_arrays import SPARE, Ragged, append_rows, ensure_capacity
+from dedup_job.native.arrays import SPARE, Ragged, append_rows, ensure_capacity
 
 
 def test_a_column_with_room_enough_is_the_column_itself() -> None:
