@@ -13,7 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from shlex import quote
 from types import UnionType
-from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from bson import encode
 from bson.json_util import CANONICAL_JSON_OPTIONS, dumps, loads
@@ -494,11 +494,20 @@ def load_settings(path: Path, assignments: Sequence[str] = (), command: str = ""
     return settings
 
 
-SettingOverride: TypeAlias = tuple[str, str, Any, str]
-"""A setting from the environment or the command line.
+class SettingOverride(NamedTuple):
+    """A setting from the environment or the command line.
 
-Its section, its key, its value as TOML has it, and the variable or option that sets it, for messages.
-"""
+    Attributes:
+        section: Name of its table.
+        key: Its name in the table.
+        value: Its value, as TOML has it.
+        origin: The variable or the option, for messages.
+    """
+
+    section: str
+    key: str
+    value: Any
+    origin: str
 
 
 def keys_of(section: type[BaseModel]) -> dict[str, FieldInfo]:
@@ -516,7 +525,7 @@ def _fields_of(section: str) -> dict[str, FieldInfo]:
 def _settings_from_environment() -> list[SettingOverride]:
     """Return the settings that an environment variable gives, such as DEDUP_MATCH_RADIUS."""
     return [
-        (section, key, _parse_value(os.environ[variable], section, key), variable)
+        SettingOverride(section, key, _parse_value(os.environ[variable], section, key), variable)
         for section in Settings.model_fields
         for key in _fields_of(section)
         if (variable := f"DEDUP_{section}_{key}".upper()) in os.environ
@@ -530,7 +539,7 @@ def _parse_assignment(assignment: str) -> SettingOverride:
     if not (section and dot and key and equals):
         # The assignment may hold a password, so it is not repeated.
         raise UsageError("--set: expected SECTION.KEY=VALUE, such as match.min_similarity=0.9")
-    return section, key, _parse_value(value, section, key), "--set"
+    return SettingOverride(section, key, _parse_value(value, section, key), "--set")
 
 
 def to_toml(value: Any) -> str:

@@ -204,7 +204,6 @@ def _restore_rows(
     """
     archive, archived, moves = context.archive_of(ledger.current_head), set[bytes](), None
     if archive is not None and (archived := rows.keys() & set(archive.records.present(rows))):
-        archive.check_way_back()
         moves = ArchiveMoves.begin(ledger, archive, "archive")
     restored, refused = dict[bytes, bytes](), dict[bytes, tuple[str, str]]()
     for some in chunked(list(rows), RECORDS_AT_ONCE):

@@ -203,7 +203,6 @@ def bring_back(context: Context, ledger: Ledger, pages: Iterable[list[bytes]]) -
     archive = context.archive_of(ledger.current_head)
     if archive is None:
         return
-    archive.check_way_back()
     moves = ArchiveMoves.begin(ledger, archive, "archive")
     for ids in pages:
         moves.bring_all_back(ids)

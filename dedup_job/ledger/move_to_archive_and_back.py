@@ -60,7 +60,14 @@ class ArchiveMoves:
             ledger: The ledger, with a sweep in its head.
             archive: The archive.
             place: Where these moves remove records: "source" or "archive".
+
+        Raises:
+            ConfigError: If records are to come back, and the source was replaced by a capped collection.
+            NotPermitted: If records are to come back, and the user may not move them.
+            StateError: If the archive was replaced.
         """
+        if place == "archive":
+            archive.check_way_back()
         progress = ledger.current_head.sweep
         assert progress is not None
         archive.check_same(progress.uuid)

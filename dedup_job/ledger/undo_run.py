@@ -153,16 +153,16 @@ class UndoRun:
             StateError: If another undo has not finished.
         """
         ledger = self.ledger
-        if ledger.current_head.undo is None or ledger.current_head.undo.run != run:
+        is_new = ledger.current_head.undo is None or ledger.current_head.undo.run != run
+        if is_new:
             ledger.recover(self.source, self.target)
             # A user who lacks a privilege learns it before anything is done.
             if self.target.holds_copies:
                 self.target.remove([], ledger.deadline())
                 self._backup.prepare(ledger.deadline())
-            if self.archive is not None:
-                self.archive.check_way_back()
-            self._begin(run)
         moves = ArchiveMoves.begin(ledger, self.archive, "archive") if self.archive else None
+        if is_new:
+            self._begin(run)
         adopted = ledger.adopted_ids(ledger.current_head)
         while (stored := self._newest_plan()) is not None:
             if moves is not None:
