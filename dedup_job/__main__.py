@@ -12,9 +12,9 @@ def main() -> NoReturn:
     # ends it without a traceback, as SIGTERM does.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from dedup_job import process
+    from dedup_job import run_and_exit
 
-    process.main()
+    run_and_exit.main()
 
 
 if __name__ == "__main__":

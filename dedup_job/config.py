@@ -33,7 +33,7 @@ from pydantic.fields import FieldInfo
 from dedup_job.config_errors import describe_errors
 from dedup_job.errors import ConfigError, UsageError
 from dedup_job.preference.preference_rule import LENGTH, NUMBERS, TIMES, PreferRule
-from dedup_job.threads_and_processors import count_processors
+from dedup_job.start_threads_and_count_processors import count_processors
 
 URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 # Spark reads a path with these characters as a pattern.

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import TypeVar
 
 from dedup_job.errors import Stopped
-from dedup_job.threads_and_processors import start_thread
+from dedup_job.start_threads_and_count_processors import start_thread
 
 # Time for a run to release the lease and stop the workers.
 GRACE_SECONDS = 5.0

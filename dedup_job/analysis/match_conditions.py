@@ -13,7 +13,7 @@ from dedup_job.fingerprint.recipe import Matching
 from dedup_job.fingerprint.shingles import number_seeds
 from dedup_job.fingerprint.simhash import hamming
 from dedup_job.index.key_map_search import SEGMENT_BITS
-from dedup_job.index.similarity import jaccard
+from dedup_job.index.shingle_similarity import jaccard
 from dedup_job.records import UNIQUE, Action, Fingerprints, Verdict
 
 

@@ -16,7 +16,7 @@ from dedup_job.analysis.scores import Score, Share, tuned_json, tuned_toml, wils
 from dedup_job.fingerprint.minhash_bands import band_keys
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.index.candidate_index import CandidateIndex
-from dedup_job.index.similarity import ShingleSets, similarities_at_least, similarity_at_least
+from dedup_job.index.shingle_similarity import ShingleSets, similarities_at_least, similarity_at_least
 from dedup_job.native.arrays import Ragged
 from dedup_job.native.numba_compile import compiled
 from dedup_job.recipe_from_settings import PROFILES

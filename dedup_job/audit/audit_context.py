@@ -16,7 +16,7 @@ from dedup_job.ledger.head import Head, Holder
 from dedup_job.ledger.overrides import Override
 from dedup_job.ledger.plan_format import PlanId
 from dedup_job.ledger.reader import LedgerReader
-from dedup_job.ledger.record_rows import row_keys
+from dedup_job.ledger.rows_on_records import row_keys
 from dedup_job.mongo.ids import id_of, portions, selector
 from dedup_job.mongo.pages import Pages
 from dedup_job.mongo.retrying_collection import RetryingCollection

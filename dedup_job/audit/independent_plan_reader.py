@@ -16,7 +16,7 @@ from typing import Any
 from bson import decode_iter, encode
 from bson.errors import BSONError
 
-from dedup_job.ledger.record_rows import row_key
+from dedup_job.ledger.rows_on_records import row_key
 from dedup_job.mongo.ids import as_field, document, elements
 from dedup_job.records import RAW
 

@@ -9,7 +9,7 @@ from dedup_job.audit.audit_checks import Check
 from dedup_job.audit.audit_context import AuditSession
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.fingerprint.shingles import CJK_LENGTH, NUMBER_PATTERN, OTHER_LENGTH, comparable_text
-from dedup_job.ledger.record_rows import DecisionRow
+from dedup_job.ledger.rows_on_records import DecisionRow
 from dedup_job.mongo.ids import extended
 from dedup_job.pipeline.command_context import RecordLookup
 from dedup_job.records import chunked, digest

@@ -5,7 +5,7 @@ from dedup_job.cli import (  # noqa: F401
     change_source_commands,
     estimate_report_backfill_run_commands,
     fit_idf_evaluate_tune_commands,
-    init_and_doctor_commands,
+    init_doctor_compile_commands,
     inspection_commands,
     undo_restore_sync_commands,
 )

@@ -76,7 +76,7 @@ def evaluate(config: Path, labels: Path, at: float, **options: Any) -> int:
     Example:
       dedup-job evaluate -c shop.toml --labels labels.csv
     """
-    from dedup_job.analysis import judge_labelled_pairs
+    from dedup_job.analysis import labelled_pairs
     from dedup_job.commands.evaluate import evaluate as judge
     from dedup_job.config import read_text_file
     from dedup_job.pipeline.command_context import Context
@@ -89,7 +89,7 @@ def evaluate(config: Path, labels: Path, at: float, **options: Any) -> int:
         raise UsageError(f"{labels}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise UsageError(f"{labels}: not a text file in UTF-8") from None
-    read = judge_labelled_pairs.read_pairs(lines, at)
+    read = labelled_pairs.read_pairs(lines, at)
     with Context(settings) as context:
         evaluation = judge(context, read)
     return output.show(evaluation.as_text(), evaluation.as_json())

@@ -145,7 +145,7 @@ def list_decided(config: Path, ids_only: bool, as_csv: bool, **options: Any) -> 
       dedup-job list -c shop.toml --verdict restored --ids | dedup-job restore -c new.toml -
     """
     from dedup_job.commands.list import ListingQuery, list_decisions, parse_where
-    from dedup_job.ledger.record_rows import Selection
+    from dedup_job.ledger.rows_on_records import Selection
     from dedup_job.pipeline.command_context import Context
     from dedup_job.report.decision_lines import CSV_COLUMNS, ListedRecord
 

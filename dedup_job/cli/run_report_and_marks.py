@@ -39,16 +39,16 @@ class ReportedRun:
             pairs: The table of pairs to write; None for no table.
         """
         from dedup_job.commands.compare_numbers_in_pairs import NearPairs
-        from dedup_job.html_page import build
+        from dedup_job.html_page import make_page
         from dedup_job.html_page.counts_and_samples import PageSamples
         from dedup_job.report.sampled_pairs_and_groups import PAIR_COLUMNS, Evidence
         from dedup_job.report.table_file import TableFile
 
         samples, groups = settings.report.samples, settings.report.groups
-        self._evidence = Evidence(samples, groups, build.GROUPS if file else 0)
+        self._evidence = Evidence(samples, groups, make_page.GROUPS if file else 0)
         self._near = NearPairs()
         if file:
-            build.check_page(file)
+            make_page.check_page(file)
         self._page = PageSamples(self._evidence.largest) if file else None
         self._pairs = TableFile(pairs, PAIR_COLUMNS, "--save-pairs") if pairs else None
         self._names = {"page": file, "pairs": pairs}
@@ -81,7 +81,7 @@ class ReportedRun:
         """
         from dedup_job.commands.compare_numbers_in_pairs import compare_numbers
         from dedup_job.commands.record_lookup import fetch_beginnings
-        from dedup_job.html_page import build
+        from dedup_job.html_page import make_page
         from dedup_job.report.output_files import replace_file
         from dedup_job.report.sampled_pairs_and_groups import evidence_json, evidence_text
         from dedup_job.report.steps_after_dry_run import next_step_lines, next_steps
@@ -94,7 +94,7 @@ class ReportedRun:
         file = self._names["page"]
         steps = [] if is_done else next_steps(summary, context.source_name, target, file is not None)
         if self._page and file:
-            page = build.make_page(context, self._page, summary, is_done, steps)
+            page = make_page.make_page(context, self._page, summary, is_done, steps)
             replace_file(file, [page])
             text += f"\n\n  page in {file}"
         if self._pairs:

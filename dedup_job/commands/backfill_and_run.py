@@ -12,7 +12,7 @@ import numpy as np
 
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.reader import LedgerReader
-from dedup_job.ledger.run_history import RunId
+from dedup_job.ledger.run_row import RunId
 from dedup_job.ledger.settings_fit_ledger import Consent
 from dedup_job.mongo.ids import IdSet
 from dedup_job.mongo.pages import Window, prefetch
@@ -20,7 +20,7 @@ from dedup_job.pipeline.command_context import Context
 from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
 from dedup_job.pipeline.guards import Guards, WarningList, stop_run
 from dedup_job.pipeline.job import Observe, commit_in_parts, make_plan
-from dedup_job.pipeline.prior_decisions_and_source_scan import (
+from dedup_job.pipeline.load_keepers_and_scan_source import (
     PriorDecisions,
     interrupted_runs,
     scan_source,

@@ -21,7 +21,7 @@ from dedup_job.errors import DedupError, LeaseHeld, NotPermitted, StorageFull, U
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.settings_fit_ledger import Consent
 from dedup_job.mongo.collection_checks import collation_of, expiring_index
-from dedup_job.mongo.connection_string import read_address
+from dedup_job.mongo.connection_string_and_failures import read_address
 from dedup_job.mongo.pages import Window
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.server import COPY_INDEXES, NEEDS, RUN, Rights, Server, Users, free_bytes

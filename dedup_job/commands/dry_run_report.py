@@ -11,8 +11,8 @@ from dedup_job.commands.status import expected_records
 from dedup_job.index.digest_index import DigestIndex
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.reader import LedgerReader
-from dedup_job.ledger.record_rows import Dependant
-from dedup_job.ledger.run_history import RunId
+from dedup_job.ledger.rows_on_records import Dependant
+from dedup_job.ledger.run_row import RunId
 from dedup_job.ledger.settings_fit_ledger import Consent
 from dedup_job.mongo.id_lookup import RecordsInTurn
 from dedup_job.mongo.ids import IdSet
@@ -20,10 +20,10 @@ from dedup_job.mongo.pages import Window
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
 from dedup_job.pipeline.command_context import Context, find_head, first_records
-from dedup_job.pipeline.decide_again_queue import DroppedRecord, LeavingRecord
+from dedup_job.pipeline.displaced_records_queue import DroppedRecord, LeavingRecord
 from dedup_job.pipeline.guards import Guards, InterruptedCounts, WarningList
 from dedup_job.pipeline.job import Observe, plan_without_texts
-from dedup_job.pipeline.prior_decisions_and_source_scan import (
+from dedup_job.pipeline.load_keepers_and_scan_source import (
     PriorDecisions,
     interrupted_runs,
     scan_source,
@@ -43,7 +43,7 @@ from dedup_job.records import (
 )
 from dedup_job.report.progress import Advance
 from dedup_job.report.run_summary import RunSummary
-from dedup_job.temporary_files import TemporaryTables
+from dedup_job.temporary_ids_and_tables import TemporaryTables
 
 TABLES = (
     # The keeper is NULL for a record that was dropped by the ledger and would be kept.

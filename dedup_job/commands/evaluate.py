@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from dedup_job.analysis.judge_labelled_pairs import Evaluation, JudgedPair, LabelledPair
+from dedup_job.analysis.labelled_pairs import Evaluation, JudgedPair, LabelledPair
 from dedup_job.analysis.match_conditions import distance, similarity
 from dedup_job.commands.record_lookup import find_versions
 from dedup_job.errors import UsageError
 from dedup_job.fingerprint.recipe import Recipe
-from dedup_job.index.keeper_of_each_text import Keepers
+from dedup_job.index.keepers import Keepers
 from dedup_job.mongo.ids import extended, readings
 from dedup_job.pipeline import job
 from dedup_job.pipeline.command_context import Context

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dedup_job.commands.record_lookup import open_ledger_reader, read_portions
-from dedup_job.ledger.record_rows import DecisionRow, Selection
+from dedup_job.ledger.rows_on_records import DecisionRow, Selection
 from dedup_job.pipeline.command_context import Context
 from dedup_job.report.progress import Advance
 from dedup_job.report.table_file import Row, TableFile

@@ -17,14 +17,14 @@ from bson.objectid import ObjectId
 from bson.raw_bson import RawBSONDocument
 
 from dedup_job.errors import ConfigError
-from dedup_job.index.keeper_of_each_text import Keepers
+from dedup_job.index.keepers import Keepers
 from dedup_job.ledger.plan_format import PlanColumns
 from dedup_job.ledger.settings_fit_ledger import check_fits, check_places, check_whole, no_decisions_error
 from dedup_job.mongo.ids import ID_JSON, IdSet, document, elements, extended, id_of
 from dedup_job.pipeline import job
 from dedup_job.pipeline.command_context import Context
 from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
-from dedup_job.pipeline.prior_decisions_and_source_scan import check_keepers, load_keepers
+from dedup_job.pipeline.load_keepers_and_scan_source import check_keepers, load_keepers
 from dedup_job.records import RAW, REFERENCE, Action, KeeperMatch, PlanTexts, Verdict, chunked
 from dedup_job.report.terminal_text import format_id
 from dedup_job.signals import CHECK_SECONDS, SHUTDOWN

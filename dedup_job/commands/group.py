@@ -13,7 +13,7 @@ from dedup_job.commands.record_lookup import (
     read_portions,
 )
 from dedup_job.ledger.reader import LedgerReader
-from dedup_job.ledger.record_rows import Selection, keeper_of_row
+from dedup_job.ledger.rows_on_records import Selection, keeper_of_row
 from dedup_job.mongo.ids import readings, with_equals
 from dedup_job.pipeline.command_context import Context
 from dedup_job.report.decision_lines import GroupKeeper, GroupMember

@@ -19,7 +19,7 @@ from dedup_job.commands.record_lookup import (
 from dedup_job.config import javascript_in, parse_filter
 from dedup_job.errors import UsageError
 from dedup_job.ledger.reader import LedgerReader
-from dedup_job.ledger.record_rows import RESTORED, DecisionRow, Selection
+from dedup_job.ledger.rows_on_records import RESTORED, DecisionRow, Selection
 from dedup_job.pipeline.command_context import Context
 from dedup_job.report.decision_lines import ListedRecord
 

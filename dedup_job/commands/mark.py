@@ -11,7 +11,7 @@ from dedup_job.ledger.commit_plans import Ledger
 from dedup_job.ledger.head import Head, MarkProgress
 from dedup_job.ledger.plan_format import StoredPlan
 from dedup_job.ledger.reader import LedgerReader
-from dedup_job.ledger.run_history import RunId
+from dedup_job.ledger.run_row import RunId
 from dedup_job.ledger.settings_fit_ledger import check_whole
 from dedup_job.mongo.ids import IdSet, extended
 from dedup_job.mongo.mark_field import MarkComparison, Marks, make_mark

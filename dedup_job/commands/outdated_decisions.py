@@ -33,7 +33,7 @@ from dedup_job.records import (
 from dedup_job.report.changes_and_sync_results import OutdatedCounts
 from dedup_job.report.counts_with_ids import AffectedRecords
 from dedup_job.report.progress import Advance
-from dedup_job.temporary_files import IdList
+from dedup_job.temporary_ids_and_tables import IdList
 
 DECIDED_BY_TEXT = (Action.UNIQUE, Action.DUPLICATE)
 

@@ -24,8 +24,8 @@ from dedup_job.commands.promotion_checks import (
 from dedup_job.errors import LeaseHeld, StateError
 from dedup_job.ledger.commit_plans import Ledger
 from dedup_job.ledger.promotion_state import DONE, RETURNING, Promotion
-from dedup_job.ledger.record_rows import left_row
-from dedup_job.ledger.run_history import RunId
+from dedup_job.ledger.rows_on_records import left_row
+from dedup_job.ledger.run_row import RunId
 from dedup_job.mongo.collection_checks import is_capped
 from dedup_job.mongo.copy_indexes import Indexes
 from dedup_job.mongo.ids import IdSet

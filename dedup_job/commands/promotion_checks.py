@@ -15,7 +15,7 @@ from dedup_job.errors import ConfigError, LeaseHeld, StateError, UsageError
 from dedup_job.ledger.commit_plans import Ledger
 from dedup_job.ledger.head import Head, Origin
 from dedup_job.ledger.promotion_state import BEGUN, RETURNING, Promotion
-from dedup_job.ledger.run_history import RunId
+from dedup_job.ledger.run_row import RunId
 from dedup_job.ledger.settings_fit_ledger import check_keeps_dropped, finish_undo_first, no_decisions_error
 from dedup_job.mongo.collection_checks import (
     check_new_name,

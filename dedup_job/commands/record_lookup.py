@@ -11,7 +11,7 @@ from bson import encode
 from dedup_job.commands.find import read_lines
 from dedup_job.errors import UsageError
 from dedup_job.ledger.reader import LedgerReader
-from dedup_job.ledger.record_rows import DecisionRow
+from dedup_job.ledger.rows_on_records import DecisionRow
 from dedup_job.ledger.settings_fit_ledger import check_fits, no_decisions_error
 from dedup_job.mongo.id_lookup import RecordsById, RecordsInTurn
 from dedup_job.mongo.ids import extended, readings

@@ -12,11 +12,11 @@ from bson import decode
 from dedup_job.commands.why import why as why_answer
 from dedup_job.errors import UsageError
 from dedup_job.ledger.commit_plans import Ledger
-from dedup_job.ledger.move_to_archive_and_back import ArchiveMoves
+from dedup_job.ledger.move_between_source_and_archive import ArchiveMoves
 from dedup_job.ledger.overrides import KEEP, Override
 from dedup_job.ledger.reader import LedgerReader
-from dedup_job.ledger.record_rows import id_of_row
-from dedup_job.ledger.run_history import RunId
+from dedup_job.ledger.rows_on_records import id_of_row
+from dedup_job.ledger.run_row import RunId
 from dedup_job.mongo.archive import Archive
 from dedup_job.mongo.ids import SHOWABLE, extended, id_of, readings, selector, with_equals
 from dedup_job.mongo.source import Source

@@ -21,7 +21,7 @@ from dedup_job.ledger.commit_plans import Ledger
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.plan_format import PlanColumns
 from dedup_job.ledger.reader import LedgerReader
-from dedup_job.ledger.run_history import RunId
+from dedup_job.ledger.run_row import RunId
 from dedup_job.ledger.settings_fit_ledger import Consent
 from dedup_job.ledger.version_digests_by_id import VersionDigests
 from dedup_job.mongo.reference_collections import is_reference
@@ -34,7 +34,7 @@ from dedup_job.pipeline.guards import (
     stop_run,
 )
 from dedup_job.pipeline.job import Observe, commit_in_parts
-from dedup_job.pipeline.prior_decisions_and_source_scan import interrupted_runs, read_kept_versions
+from dedup_job.pipeline.load_keepers_and_scan_source import interrupted_runs, read_kept_versions
 from dedup_job.pipeline.replace_keepers_in_ledger import check_rights_to_replace
 from dedup_job.records import BACKFILL, NIGHTLY, REFERENCE, Batch, Counts, Plan, RawIds, digest
 from dedup_job.report.run_summary import ReplacementCounts, RunSummary

@@ -11,10 +11,10 @@ from dedup_job.commands.mark import dropped_rows, plans_from
 from dedup_job.errors import ConfigError, StateError, UsageError
 from dedup_job.ledger.commit_plans import Ledger
 from dedup_job.ledger.head import Head, SweepProgress
-from dedup_job.ledger.move_to_archive_and_back import UNMOVABLE, ArchiveMoves
+from dedup_job.ledger.move_between_source_and_archive import UNMOVABLE, ArchiveMoves
 from dedup_job.ledger.plan_format import StoredPlan
 from dedup_job.ledger.reader import LedgerReader
-from dedup_job.ledger.run_history import RunId
+from dedup_job.ledger.run_row import RunId
 from dedup_job.ledger.settings_fit_ledger import check_keeps_dropped, check_whole, finish_undo_first
 from dedup_job.ledger.version_digests_by_id import VersionDigests
 from dedup_job.mongo.archive import Archive

@@ -17,16 +17,16 @@ from dedup_job.errors import LeaseHeld
 from dedup_job.ledger.commit_plans import Ledger
 from dedup_job.ledger.decisions_to_replace_on_disk import PAGE, EarlierDecision
 from dedup_job.ledger.head import Head
-from dedup_job.ledger.move_to_archive_and_back import ArchiveMoves
+from dedup_job.ledger.move_between_source_and_archive import ArchiveMoves
 from dedup_job.ledger.plan_format import Before
-from dedup_job.ledger.run_history import RunId
+from dedup_job.ledger.run_row import RunId
 from dedup_job.ledger.settings_fit_ledger import Consent
 from dedup_job.mongo.pages import Window
 from dedup_job.pipeline.command_context import Context, require_head
 from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
 from dedup_job.pipeline.guards import FailureGuard, WarningList, check_vanished, stop_run
 from dedup_job.pipeline.job import KeepFirst, Observe, commit_in_parts, plan_without_texts
-from dedup_job.pipeline.prior_decisions_and_source_scan import PriorDecisions
+from dedup_job.pipeline.load_keepers_and_scan_source import PriorDecisions
 from dedup_job.pipeline.replace_keepers import KeepBest
 from dedup_job.pipeline.replace_keepers_in_ledger import (
     LedgerDecisions,
@@ -49,7 +49,7 @@ from dedup_job.records import (
 )
 from dedup_job.report.changes_and_sync_results import OutdatedCounts, SyncResult, UpdateSummary
 from dedup_job.report.progress import Advance
-from dedup_job.temporary_files import IdList
+from dedup_job.temporary_ids_and_tables import IdList
 
 # Stored as the digest of an inserted record if none was inserted.
 NO_HASH = bytes(16)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from dedup_job.errors import UsageError
-from dedup_job.ledger.run_history import RunId
+from dedup_job.ledger.run_row import RunId
 from dedup_job.ledger.settings_fit_ledger import check_whole
 from dedup_job.ledger.undo_run import UndoRun, check_newest, check_not_promoted, count_restored
 from dedup_job.pasteable_command import command_line

@@ -35,7 +35,7 @@ from dedup_job.audit.audit_context import (
 from dedup_job.audit.audit_database import IDS_AT_ONCE, AuditDatabase
 from dedup_job.audit.independent_plan_reader import LedgerDecision
 from dedup_job.audit.reread_checks import GROUPS, SIMILARITIES, check_groups, check_similarities
-from dedup_job.ledger.record_rows import id_of_row
+from dedup_job.ledger.rows_on_records import id_of_row
 from dedup_job.mongo.ids import id_of
 from dedup_job.mongo.pages import since
 from dedup_job.pipeline.command_context import Context

@@ -10,7 +10,7 @@ from bson import decode
 from dedup_job.commands.record_lookup import NamedRecord, find_record, find_versions
 from dedup_job.ledger.overrides import Override
 from dedup_job.ledger.plan_format import StoredPlan
-from dedup_job.ledger.record_rows import DecisionRow
+from dedup_job.ledger.rows_on_records import DecisionRow
 from dedup_job.mongo.ids import SHOWABLE, extended, readings, with_equals
 from dedup_job.pipeline.command_context import Context
 from dedup_job.records import ADOPT, digest

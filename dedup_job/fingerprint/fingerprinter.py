@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from dedup_job.fingerprint.idf import Idf, read_idf
-from dedup_job.fingerprint.jieba_to_segmenter_tables import load_tables
+from dedup_job.fingerprint.jieba_to_segmenter_trie import load_tables
 from dedup_job.fingerprint.minhash_bands import band_keys
 from dedup_job.fingerprint.recipe import Recipe, Resource
 from dedup_job.fingerprint.segment import Segmenter, read_stop_words, read_user_words

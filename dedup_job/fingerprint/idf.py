@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.fingerprint.jieba_to_segmenter_tables import jieba_folder
-from dedup_job.fingerprint.term_hash_tables import Hashes, Numbers, build_table, hash_strings, look_up
+from dedup_job.fingerprint.jieba_to_segmenter_trie import jieba_folder
+from dedup_job.fingerprint.term_hashes_and_tables import Hashes, Numbers, build_table, hash_strings, look_up
 
 SCALE = 1024
 # With a larger IDF, the weight of a term in a long text might not fit into 63 bits.

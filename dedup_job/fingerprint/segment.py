@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.fingerprint.segmenter_tables import (
+from dedup_job.fingerprint.segmenter_trie import (
     BEGIN,
     END,
     FIRST_HAN,

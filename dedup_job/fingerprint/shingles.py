@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.fingerprint.term_hash_tables import hash_strings
+from dedup_job.fingerprint.term_hashes_and_tables import hash_strings
 from dedup_job.native.arrays import Ragged
 from dedup_job.native.numba_compile import compiled, compiled_helper
 from dedup_job.text.code_points import CODE_POINT, COMPARED_BIT, is_cjk, is_compared

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from dedup_job.fingerprint.idf import SCALE, Idf
 from dedup_job.fingerprint.segment import Segmenter
-from dedup_job.fingerprint.term_hash_tables import (
+from dedup_job.fingerprint.term_hashes_and_tables import (
     Codes,
     Hashes,
     Numbers,

@@ -12,7 +12,7 @@ from bson import decode, json_util
 from dedup_job.fingerprint.shingles import NUMBER_PATTERN
 from dedup_job.html_page.counts_and_samples import DrawnGroup
 from dedup_job.html_page.threshold_effect import KeeperGroup
-from dedup_job.index.similarity import ShingleSets, similarities_at_least
+from dedup_job.index.shingle_similarity import ShingleSets, similarities_at_least
 from dedup_job.mongo.id_lookup import RecordsInTurn
 from dedup_job.mongo.ids import ID_JSON, SHOWABLE
 from dedup_job.pipeline.command_context import Context, RecordLookup

@@ -26,7 +26,7 @@ from dedup_job.index.key_map_search import (
 )
 from dedup_job.native.arrays import Flags, Numbers, append_rows, ensure_capacity
 from dedup_job.native.numba_compile import compiled, compiled_inline
-from dedup_job.threads_and_processors import Threads, count_processors
+from dedup_job.start_threads_and_count_processors import Threads, count_processors
 
 WORD_BITS = 64
 # Texts in an index: a key map counts its slots in uint32.

@@ -22,8 +22,8 @@ from dedup_job.index.judge import (
     Judgement,
     NearTexts,
 )
-from dedup_job.index.keeper_of_each_text import KeeperRef, Keepers
-from dedup_job.index.similarity import ShingleSets, set_sizes, similarities_at_least
+from dedup_job.index.keepers import KeeperRef, Keepers
+from dedup_job.index.shingle_similarity import ShingleSets, set_sizes, similarities_at_least
 from dedup_job.native.arrays import Flags, Numbers
 from dedup_job.preference.id_order import tie_key
 from dedup_job.preference.preference_ranks import BEST

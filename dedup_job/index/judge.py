@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.index.similarity import ShingleSets, row_similarity
+from dedup_job.index.shingle_similarity import ShingleSets, row_similarity
 from dedup_job.native.arrays import Flags, Numbers
 from dedup_job.native.numba_compile import compiled
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from dedup_job.index.similarity import Shingles
+from dedup_job.index.shingle_similarity import Shingles
 from dedup_job.native.arrays import Ragged
 
 # Bytes of a cached set beside its hashes: its offset in the block, and its entry in a dictionary.

@@ -14,7 +14,7 @@ import numpy as np
 from dedup_job.errors import Unreachable
 from dedup_job.ledger.overrides import KEEP, PASS
 from dedup_job.ledger.plan_format import StoredPlan, pack, unpack, with_number
-from dedup_job.ledger.record_rows import left_row, row_keys
+from dedup_job.ledger.rows_on_records import left_row, row_keys
 from dedup_job.mongo.compare_stored_with_sent import possible_originals
 from dedup_job.mongo.connect_and_retry import Disturbed
 from dedup_job.mongo.id_lookup import RecordsById

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dedup_job.records import Action, Verdict
-from dedup_job.temporary_files import TemporaryTables
+from dedup_job.temporary_ids_and_tables import TemporaryTables
 
 # Ids per page.
 PAGE = 5_000

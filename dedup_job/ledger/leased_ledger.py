@@ -21,8 +21,8 @@ from dedup_job.ledger.head import SECONDS, Head, HeadDocument, Holder, Origin
 from dedup_job.ledger.plan_format import PlanId, StoredPlan
 from dedup_job.ledger.promotion_state import Promotion
 from dedup_job.ledger.reader import DECIDING, LedgerReader
-from dedup_job.ledger.record_rows import RowWriter
-from dedup_job.ledger.run_history import NEVER, RunId, RunRow
+from dedup_job.ledger.rows_on_records import RowWriter
+from dedup_job.ledger.run_row import NEVER, RunId, RunRow
 from dedup_job.ledger.settings_fit_ledger import Consent, check_filter, check_fits, check_places, is_made_from
 from dedup_job.mongo.collection_checks import Places, check_same, uuid_of
 from dedup_job.mongo.connect_and_retry import RetryPolicy
@@ -33,7 +33,7 @@ from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.pasteable_command import command_line
 from dedup_job.records import Counts
 from dedup_job.signals import SHUTDOWN
-from dedup_job.threads_and_processors import Threads, start_thread
+from dedup_job.start_threads_and_count_processors import Threads, start_thread
 
 log = logging.getLogger("dedup_job")
 

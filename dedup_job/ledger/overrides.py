@@ -16,7 +16,7 @@ from bson import decode, encode
 from bson.raw_bson import RawBSONDocument
 
 from dedup_job.ledger.name_damaged_documents import name_damage
-from dedup_job.ledger.record_rows import id_of_row, row_key
+from dedup_job.ledger.rows_on_records import id_of_row, row_key
 from dedup_job.mongo.ids import SHOWABLE, document, elements, id_of
 from dedup_job.records import RAW, digest
 

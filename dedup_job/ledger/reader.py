@@ -24,7 +24,7 @@ from dedup_job.ledger.plan_format import (
     unpack_columns,
     with_number,
 )
-from dedup_job.ledger.record_rows import Dependant, Selection, id_of_row, row_key, row_keys
+from dedup_job.ledger.rows_on_records import Dependant, Selection, id_of_row, row_key, row_keys
 from dedup_job.mongo.connect_and_retry import RetryPolicy, named_errors
 from dedup_job.mongo.id_lookup import RecordsById
 from dedup_job.mongo.ids import SHOWABLE, IdSet, id_of, portions, selector

@@ -12,12 +12,12 @@ from dedup_job.errors import StateError, UsageError
 from dedup_job.ledger.apply_plan import ALTERED, is_as_judged, remove_until_gone
 from dedup_job.ledger.commit_plans import Ledger
 from dedup_job.ledger.head import Head, UndoProgress
-from dedup_job.ledger.move_to_archive_and_back import ArchiveMoves
+from dedup_job.ledger.move_between_source_and_archive import ArchiveMoves
 from dedup_job.ledger.overrides import PASS
 from dedup_job.ledger.plan_format import StoredPlan, counts_key
 from dedup_job.ledger.reader import Link
-from dedup_job.ledger.record_rows import left_row, row_key, row_keys
-from dedup_job.ledger.run_history import BEFORE
+from dedup_job.ledger.rows_on_records import left_row, row_key, row_keys
+from dedup_job.ledger.run_row import BEFORE
 from dedup_job.mongo.archive import Archive
 from dedup_job.mongo.collection_checks import create_collection
 from dedup_job.mongo.compare_stored_with_sent import is_unchanged

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from dedup_job.errors import ConfigError
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
-from dedup_job.index.keeper_of_each_text import BatchTexts, KeeperRef, Keepers
+from dedup_job.index.keepers import BatchTexts, KeeperRef, Keepers
 from dedup_job.library.arguments import Key, Keywords, as_json, group_of, key_of, raw_id, recipe_of
 from dedup_job.library.snapshot import Snapshot, damaged, kept_texts, read, write
 from dedup_job.native.arrays import Ragged, append_rows

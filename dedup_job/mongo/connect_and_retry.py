@@ -29,7 +29,7 @@ from pymongo.errors import (
 
 from dedup_job.errors import ConfigError, DedupError, NotPermitted, StorageFull, Unreachable
 from dedup_job.mongo.comments_and_time_limits import JobClient
-from dedup_job.mongo.connection_string import (
+from dedup_job.mongo.connection_string_and_failures import (
     EXPECTED,
     Address,
     check_loopback,

@@ -22,7 +22,7 @@ from dedup_job.mongo.ids import IdSet, has_nan, id_of, plain_nans, portions, sel
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.records import BACKFILL, OUTSIDE_SOURCE, RAW, RawIds
 from dedup_job.signals import SHUTDOWN
-from dedup_job.threads_and_processors import Threads
+from dedup_job.start_threads_and_count_processors import Threads
 
 # The earliest time that an ObjectId can hold.
 BEGINNING_OF_TIME = datetime(1970, 1, 1, tzinfo=UTC)

@@ -13,11 +13,11 @@ from typing import Self, TypeAlias
 from dedup_job.config import ReferenceSettings, Settings
 from dedup_job.errors import ConfigError, StateError
 from dedup_job.fingerprint.recipe import Recipe
-from dedup_job.index.keeper_of_each_text import KeeperRefetch, Keepers
+from dedup_job.index.keepers import KeeperRefetch, Keepers
 from dedup_job.ledger.commit_plans import Ledger
 from dedup_job.ledger.head import Head, Origin
 from dedup_job.ledger.reader import LedgerReader
-from dedup_job.ledger.run_history import RunId
+from dedup_job.ledger.run_row import RunId
 from dedup_job.ledger.settings_fit_ledger import (
     Consent,
     check_filter,

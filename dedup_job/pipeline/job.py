@@ -25,7 +25,7 @@ from dedup_job.index.find_neighbours import (
     outrank_keepers,
 )
 from dedup_job.index.judge import BatchNeighbours, Judgement
-from dedup_job.index.keeper_of_each_text import BatchTexts, KeeperRef, Keepers
+from dedup_job.index.keepers import BatchTexts, KeeperRef, Keepers
 from dedup_job.index.key_map_search import NO_DISTANCE
 from dedup_job.mongo.ids import IdSet
 from dedup_job.preference.preference_ranks import best_first

@@ -23,7 +23,7 @@ from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.pipeline import worker_tasks
 from dedup_job.pipeline.fork_server import ensure_server
 from dedup_job.pipeline.measure_and_limit_memory import cpu_seconds
-from dedup_job.threads_and_processors import Threads, start_thread
+from dedup_job.start_threads_and_count_processors import Threads, start_thread
 
 # A busy worker that uses no processor time for this long is replaced.
 STALL_SECONDS = 30.0

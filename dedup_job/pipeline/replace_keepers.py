@@ -21,11 +21,16 @@ import numpy as np
 
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.index.digest_index import DigestIndex
-from dedup_job.index.keeper_of_each_text import BatchTexts, KeeperRef, Keepers
-from dedup_job.ledger.record_rows import Dependant
+from dedup_job.index.keepers import BatchTexts, KeeperRef, Keepers
+from dedup_job.ledger.rows_on_records import Dependant
 from dedup_job.mongo.ids import IdSet
 from dedup_job.native.arrays import Numbers
-from dedup_job.pipeline.decide_again_queue import DroppedRecord, KeptRecord, LeavingRecord, RedecisionQueue
+from dedup_job.pipeline.displaced_records_queue import (
+    DroppedRecord,
+    KeptRecord,
+    LeavingRecord,
+    RedecisionQueue,
+)
 from dedup_job.pipeline.job import (
     PLAN_BYTES,
     AdoptedIds,

@@ -11,13 +11,13 @@ import numpy as np
 
 from dedup_job.ledger.commit_plans import Ledger
 from dedup_job.ledger.plan_format import Before
-from dedup_job.ledger.record_rows import Dependant
+from dedup_job.ledger.rows_on_records import Dependant
 from dedup_job.mongo.target import Target
 from dedup_job.pipeline.command_context import Context
-from dedup_job.pipeline.decide_again_queue import DroppedRecord, LeavingRecord
+from dedup_job.pipeline.displaced_records_queue import DroppedRecord, LeavingRecord
 from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
 from dedup_job.pipeline.job import KeepFirst, KeptRecords
-from dedup_job.pipeline.prior_decisions_and_source_scan import PriorDecisions
+from dedup_job.pipeline.load_keepers_and_scan_source import PriorDecisions
 from dedup_job.pipeline.replace_keepers import DecisionStore, KeepBest
 from dedup_job.records import (
     REDECIDE,

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dedup_job.ledger.move_to_archive_and_back import UNMOVABLE
+from dedup_job.ledger.move_between_source_and_archive import UNMOVABLE
 from dedup_job.mongo.mark_field import CHANGED, FIELD_IN_USE, UNMARKABLE
 from dedup_job.pasteable_command import command_line
 from dedup_job.report.counts_with_ids import AffectedRecords, IdsByReason, id_lines, ids_json
 from dedup_job.report.run_summary import expiry_command
 from dedup_job.report.terminal_text import count_row, wrap_text
-from dedup_job.temporary_files import IdList
+from dedup_job.temporary_ids_and_tables import IdList
 
 # Reasons for a dropped record to have no mark, or to stay in the source.  All other reasons are refusals.
 KEEPER = "keeper"

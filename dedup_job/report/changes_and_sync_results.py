@@ -11,7 +11,7 @@ from dedup_job.records import UPDATE, VANISHED, Counts
 from dedup_job.report.counts_with_ids import DROPPED, KEPT, REFUSED, AffectedRecords, id_lines, ids_json
 from dedup_job.report.run_summary import RunSummary
 from dedup_job.report.terminal_text import count_row, join_counts
-from dedup_job.temporary_files import IdList
+from dedup_job.temporary_ids_and_tables import IdList
 
 CHANGED_IDS = {
     KEPT: "the target has their old version",

@@ -11,7 +11,7 @@ from typing import Any
 from dedup_job.mongo.ids import extended
 from dedup_job.records import Action
 from dedup_job.report.terminal_text import count_row, format_id, format_row, more_row
-from dedup_job.temporary_files import IdList
+from dedup_job.temporary_ids_and_tables import IdList
 
 # Ids that are shown as text, and in JSON, which is also stored as a row of the ledger, with at most 16 MiB.
 SHOWN, LISTED = 5, 100

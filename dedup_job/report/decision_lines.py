@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from shlex import quote
 from typing import Any
 
-from dedup_job.ledger.record_rows import RESTORED, DecisionRow
+from dedup_job.ledger.rows_on_records import RESTORED, DecisionRow
 from dedup_job.mongo.ids import extended
 from dedup_job.pasteable_command import command_line
 from dedup_job.report.differences import count_same_at_start, part_text

@@ -25,7 +25,7 @@ from dedup_job.records import Counts, Plan
 from dedup_job.report.output_files import check_folder, is_special
 from dedup_job.report.progress import RunProgress
 from dedup_job.report.run_summary import LedgerProgress, RunSummary, peak_rss_mb
-from dedup_job.threads_and_processors import Threads, start_thread
+from dedup_job.start_threads_and_count_processors import Threads, start_thread
 
 LAST_RUN = {
     "dedup_job_last_run_timestamp_seconds": "When the last run ended, successful or not.",

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dedup_job.fingerprint.recipe import Recipe
-from dedup_job.index.similarity import ShingleSets, similarities_at_least
+from dedup_job.index.shingle_similarity import ShingleSets, similarities_at_least
 from dedup_job.native.arrays import Flags, Numbers, Ragged
 from dedup_job.native.numba_compile import compiled
 from dedup_job.spark import candidates

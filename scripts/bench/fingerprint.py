@@ -24,7 +24,7 @@ from selectolax.lexbor import LexborHTMLParser
 
 from dedup_job import config
 from dedup_job.fingerprint.fingerprinter import Fingerprinter, load_idf_weights
-from dedup_job.fingerprint.jieba_to_segmenter_tables import load_tables
+from dedup_job.fingerprint.jieba_to_segmenter_trie import load_tables
 from dedup_job.fingerprint.minhash_bands import band_keys
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.fingerprint.segment import Segmenter

@@ -21,7 +21,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient, WriteConcern
 from selectolax.lexbor import LexborHTMLParser
 
-from dedup_job.fingerprint.jieba_to_segmenter_tables import load_tables
+from dedup_job.fingerprint.jieba_to_segmenter_trie import load_tables
 from dedup_job.fingerprint.segment import Segmenter
 from dedup_job.text.code_points import encode_lower_case
 from scripts.bench.measure import DATABASE

@@ -30,7 +30,7 @@ from bson import encode
 from dedup_job.config import check_settings
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Recipe
-from dedup_job.index.keeper_of_each_text import Keepers
+from dedup_job.index.keepers import Keepers
 from dedup_job.pipeline.job import decide_in_memory, make_plan
 from dedup_job.recipe_from_settings import make_recipe
 from dedup_job.records import UNIQUE, Batch, Verdict, chunked

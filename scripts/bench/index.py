@@ -28,7 +28,7 @@ from bson import encode
 
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Matching, Recipe
-from dedup_job.index.keeper_of_each_text import Keepers
+from dedup_job.index.keepers import Keepers
 from dedup_job.records import PlanTexts, RawIds
 from dedup_job.text.extract_and_clean import Reader
 from dedup_job.text.fields import TextFields

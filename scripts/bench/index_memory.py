@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dedup_job.index.candidate_index import CandidateIndex
-from dedup_job.index.keeper_of_each_text import Keepers
+from dedup_job.index.keepers import Keepers
 
 
 def column_bytes(holder: object) -> int:

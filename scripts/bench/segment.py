@@ -25,7 +25,7 @@ from typing import TypeVar
 import jieba
 from bson import encode
 
-from dedup_job.fingerprint.jieba_to_segmenter_tables import UserWords, load_tables
+from dedup_job.fingerprint.jieba_to_segmenter_trie import UserWords, load_tables
 from dedup_job.fingerprint.segment import LONGEST_BLOCK, Segmenter
 from dedup_job.text.code_points import encode_lower_case
 from dedup_job.text.extract_and_clean import Reader

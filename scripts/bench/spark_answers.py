@@ -32,7 +32,7 @@ from bson import decode
 from pymongo import MongoClient
 
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
-from dedup_job.index.keeper_of_each_text import Keepers
+from dedup_job.index.keepers import Keepers
 from dedup_job.mongo.ids import id_of
 from dedup_job.pipeline.job import decide
 from dedup_job.records import RAW, RawIds, chunked

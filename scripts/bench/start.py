@@ -23,15 +23,15 @@ from pymongo import MongoClient
 from pymongo.collection import Collection
 
 from dedup_job.fingerprint.recipe import Matching, Recipe
-from dedup_job.index.keeper_of_each_text import Keepers
+from dedup_job.index.keepers import Keepers
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.plan_format import PlanId, StoredPlan, pack
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.mongo.pages import Window, since
 from dedup_job.pipeline import measure_and_limit_memory
-from dedup_job.pipeline.prior_decisions_and_source_scan import load_keepers
-from dedup_job.process import LARGE
+from dedup_job.pipeline.load_keepers_and_scan_source import load_keepers
 from dedup_job.records import BACKFILL, UNIQUE, Counts, Plan
+from dedup_job.run_and_exit import LARGE
 from dedup_job.text.extract_and_clean import Reader
 from dedup_job.text.fields import TextFields
 from scripts.bench.index import scattered

@@ -9,7 +9,7 @@ from time import perf_counter, process_time
 
 from dedup_job import config
 from dedup_job.commands.backfill_and_run import decide
-from dedup_job.index.keeper_of_each_text import Keepers
+from dedup_job.index.keepers import Keepers
 from dedup_job.pipeline.command_context import Context, RecordLookup
 from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
 from dedup_job.pipeline.measure_and_limit_memory import family, resident_bytes

@@ -11,7 +11,7 @@ from bson import Binary, Code, DBRef, Decimal128, Int64, MaxKey, MinKey, ObjectI
 from bson.raw_bson import RawBSONDocument
 
 from dedup_job.commands.changes import changes
-from dedup_job.ledger.record_rows import id_of_row, row_key
+from dedup_job.ledger.rows_on_records import id_of_row, row_key
 from dedup_job.mongo.ids import as_field, document, elements, has_nan, id_of, plain_nans
 from dedup_job.report.counts_with_ids import AffectedRecords
 from tests.support.bson_types import raw_ids, texts_as_records

@@ -8,7 +8,7 @@ import pytest
 from pymongo.read_preferences import ReadPreference
 
 from dedup_job.errors import ConfigError, Unreachable
-from dedup_job.mongo import connection_string
+from dedup_job.mongo import connection_string_and_failures
 from dedup_job.mongo.connect_and_retry import RetryPolicy, connect
 from scripts.dev.local_mongod import SET_NAME, LocalMongod
 
@@ -56,7 +56,7 @@ def test_a_member_elsewhere_is_noticed_although_the_connection_string_does_not_n
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The set calls its member 127.0.0.1, which stands for another machine here."""
-    monkeypatch.setattr(connection_string, "_is_here", "localhost".__eq__)
+    monkeypatch.setattr(connection_string_and_failures, "_is_here", "localhost".__eq__)
     with LocalMongod() as server:
         uri = f"mongodb://localhost:{server.port}/?replicaSet={SET_NAME}"
         with pytest.raises(ConfigError, match=re.escape("127.0.0.1 is not encrypted")):

@@ -11,8 +11,8 @@ from dedup_job.commands.backfill_and_run import decide as decide_command
 from dedup_job.errors import StateError, Unreachable
 from dedup_job.ledger import leased_ledger
 from dedup_job.ledger.reader import LedgerReader
-from dedup_job.ledger.record_rows import RowWriter
-from dedup_job.ledger.run_history import RunId
+from dedup_job.ledger.rows_on_records import RowWriter
+from dedup_job.ledger.run_row import RunId
 from dedup_job.mongo.ids import IdSet
 from dedup_job.pipeline.job import Observe
 from dedup_job.records import Plan

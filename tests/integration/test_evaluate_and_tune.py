@@ -16,7 +16,7 @@ import pytest
 from bson import Int64, ObjectId
 from pymongo import MongoClient
 
-from dedup_job.analysis.judge_labelled_pairs import LabelledPair, read_pairs
+from dedup_job.analysis.labelled_pairs import LabelledPair, read_pairs
 from dedup_job.analysis.sample_trials import TunedSample
 from dedup_job.commands.evaluate import evaluate
 from dedup_job.commands.tune import tune

@@ -16,8 +16,8 @@ from dedup_job.ledger.apply_plan import EarlierPlans
 from dedup_job.ledger.head import HeadDocument
 from dedup_job.ledger.plan_format import PlanId, pack, unpack
 from dedup_job.ledger.reader import LedgerReader
-from dedup_job.ledger.record_rows import RowWriter
-from dedup_job.ledger.run_history import RunId
+from dedup_job.ledger.rows_on_records import RowWriter
+from dedup_job.ledger.run_row import RunId
 from dedup_job.mongo import connect_and_retry
 from dedup_job.mongo.connect_and_retry import RetryPolicy
 from dedup_job.mongo.ids import IdSet

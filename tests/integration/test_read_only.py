@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from dedup_job import process
+from dedup_job import run_and_exit
 from scripts.bench.corpus import generate
 from tests.support.command_recorder import Recorder
 from tests.support.faulty_runs import install
@@ -31,7 +31,7 @@ def run(job: Job, monkeypatch: pytest.MonkeyPatch, *arguments: str, code: int = 
     recorder = Recorder()
     install(monkeypatch, recorder)
     monkeypatch.setattr(sys, "argv", ["dedup-job", *arguments, "-c", str(job.config_file())])
-    assert process._run() == code
+    assert run_and_exit._run() == code
     return recorder
 
 

@@ -13,7 +13,7 @@ from dedup_job.commands.dry_run_report import DryRun, dry_run
 from dedup_job.commands.estimate import estimate
 from dedup_job.commands.list import ListingQuery, list_decisions
 from dedup_job.commands.status import status
-from dedup_job.ledger.record_rows import Selection
+from dedup_job.ledger.rows_on_records import Selection
 from dedup_job.mongo.comments_and_time_limits import JobClient
 from dedup_job.pipeline.command_context import Context
 from tests.support.faulty_runs import install

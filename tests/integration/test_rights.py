@@ -23,7 +23,7 @@ from dedup_job.commands.list import ListingQuery, list_decisions
 from dedup_job.commands.restore import restore
 from dedup_job.commands.undo import undo
 from dedup_job.errors import NotPermitted
-from dedup_job.ledger.record_rows import Selection
+from dedup_job.ledger.rows_on_records import Selection
 from scripts.bench.corpus import generate
 from scripts.dev.local_mongod import LocalMongod
 from tests.support.faulty_runs import install

@@ -15,7 +15,7 @@ from bson import encode
 from bson.raw_bson import RawBSONDocument
 from pymongo.errors import AutoReconnect
 
-from dedup_job import process
+from dedup_job import run_and_exit
 from dedup_job.cli import commands
 from dedup_job.mongo.target import Target
 from dedup_job.pipeline import job as the_job
@@ -49,7 +49,7 @@ def run(
             monkeypatch.setenv("DEDUP_SOURCE_URI", uri)
         options = ["-v", "--log", request.param, "-c", str(job.config_file())]
         monkeypatch.setattr(sys, "argv", ["dedup-job", "backfill", *options])
-        code = process._run()
+        code = run_and_exit._run()
         said = capsys.readouterr()
         return code, said.out + said.err + caplog.text
 
@@ -133,7 +133,7 @@ def test_no_four_characters_of_a_password_are_in_what_a_command_says(
         arguments = [command, *ARGUMENTS.get(command, []), *options, "-c", str(job.config_file())]
         monkeypatch.setattr(sys, "argv", ["dedup-job", *arguments])
 
-        code_of_exit = process._run()
+        code_of_exit = run_and_exit._run()
 
         said = "".join(capsys.readouterr())
         assert (code_of_exit in CODES.get(command, (69, 78)), bool(said)) == (True, True)
@@ -153,7 +153,7 @@ def test_a_connection_string_on_the_command_line_is_not_repeated(
         ["run", "-c", uri],
     ):
         monkeypatch.setattr(sys, "argv", ["dedup-job", *arguments])
-        assert process._run() in (64, 78)
+        assert run_and_exit._run() in (64, 78)
         assert is_clean("".join(capsys.readouterr()))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from bson import Int64
 
-from dedup_job.ledger import move_to_archive_and_back
+from dedup_job.ledger import move_between_source_and_archive
 from tests.support.job import LEDGER, RAW, Job
 from tests.support.kill_in_process import free_lease, killed_after, killed_after_setting
 from tests.support.made_up_records import made_up_records, number_records
@@ -116,13 +116,13 @@ def test_a_record_that_changes_while_it_is_moved_stays(
     job.source.insert_many([{"_id": n, "text": OTHER, "n": [{"views": 7}]} for n in range(3)])
     bare = job.without_copies()
     bare.decide("backfill")
-    copy = move_to_archive_and_back.ArchiveMoves.move_out
+    copy = move_between_source_and_archive.ArchiveMoves.move_out
 
     def edit_and_move(*arguments: Any) -> Any:
         bare.source.update_one({"_id": 1}, {"$set": {"n.0.views": value}})
         return copy(*arguments)
 
-    monkeypatch.setattr(move_to_archive_and_back.ArchiveMoves, "move_out", edit_and_move)
+    monkeypatch.setattr(move_between_source_and_archive.ArchiveMoves, "move_out", edit_and_move)
     before = records(bare)
 
     done = sweep(bare).as_json()
@@ -344,8 +344,8 @@ def test_an_archive_that_is_lost_in_an_undo_is_replaced_and_the_undo_goes_on(
     decided: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The removal of the killed undo may arrive for that long, and a command that comes after it waits.
-    monkeypatch.setattr(move_to_archive_and_back, "BEGIN_SECONDS", 1)
-    monkeypatch.setattr(move_to_archive_and_back, "REMOVAL_SECONDS", 1)
+    monkeypatch.setattr(move_between_source_and_archive, "BEGIN_SECONDS", 1)
+    monkeypatch.setattr(move_between_source_and_archive, "REMOVAL_SECONDS", 1)
     sweep(decided)
     decided.source.insert_many(number_records(made_up_records()[:30], 2000))
     run = decided.decide("run").run

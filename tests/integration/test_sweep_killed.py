@@ -12,7 +12,7 @@ import pytest
 from pymongo import monitoring
 
 from dedup_job.errors import LeaseHeld
-from dedup_job.ledger import move_to_archive_and_back
+from dedup_job.ledger import move_between_source_and_archive
 from dedup_job.mongo.archive import Archive
 from tests.support.faulty_runs import install
 from tests.support.job import Job
@@ -84,7 +84,7 @@ def test_a_command_that_wakes_before_a_removal_says_that_others_work(
 ) -> None:
     install(monkeypatch)
     for seconds in ("BEGIN_SECONDS", "REMOVAL_SECONDS"):
-        monkeypatch.setattr(move_to_archive_and_back, seconds, 1.0)
+        monkeypatch.setattr(move_between_source_and_archive, seconds, 1.0)
     (run,) = bare.ledger("runs").distinct("_id")
     if collection == ARCHIVE:
         sweep(bare)
@@ -195,16 +195,16 @@ def test_a_way_back_waits_until_a_removal_of_a_killed_sweep_has_ended(
 
     def pass_time(seconds: float) -> None:
         # Threads of the driver sleep, too.
-        if seconds != move_to_archive_and_back.POLL_SECONDS:
+        if seconds != move_between_source_and_archive.POLL_SECONDS:
             sleep(seconds)
             return
         assert one in archived(bare)
         slept.append(seconds)
         monkeypatch.setattr(Archive, "now", lambda archive: until + timedelta(seconds=1))
 
-    monkeypatch.setattr(move_to_archive_and_back, "POLL_SECONDS", 0.123)
-    monkeypatch.setattr("dedup_job.ledger.move_to_archive_and_back.time.sleep", pass_time)
+    monkeypatch.setattr(move_between_source_and_archive, "POLL_SECONDS", 0.123)
+    monkeypatch.setattr("dedup_job.ledger.move_between_source_and_archive.time.sleep", pass_time)
 
     restore(bare, one)
 
-    assert slept == [move_to_archive_and_back.POLL_SECONDS]
+    assert slept == [move_between_source_and_archive.POLL_SECONDS]

@@ -19,7 +19,7 @@ import pytest
 from bson import encode
 from pymongo import MongoClient, monitoring
 
-from dedup_job import process
+from dedup_job import run_and_exit
 from dedup_job.commands import sync as syncing
 from dedup_job.commands import verify
 from dedup_job.commands.backfill_and_run import adopt
@@ -624,7 +624,7 @@ def test_on_a_terminal_a_sync_says_what_it_will_do_and_asks(
     monkeypatch.setattr(sys, "argv", ["dedup-job", "sync", "-c", str(overtaken.config_file())])
     before = in_target(overtaken)
 
-    assert process._run() == code
+    assert run_and_exit._run() == code
 
     said = capsys.readouterr()
     assert "sync would bring" in said.err

@@ -16,7 +16,7 @@ from dedup_job.commands.outdated_decisions import SourceComparison, compare_with
 from dedup_job.errors import LeaseHeld
 from dedup_job.mongo import connect_and_retry
 from dedup_job.mongo.comments_and_time_limits import JobClient
-from dedup_job.pipeline import prior_decisions_and_source_scan
+from dedup_job.pipeline import load_keepers_and_scan_source
 from scripts.dev.local_mongod import LocalMongod
 from tests.support.faulty_runs import install
 from tests.support.job import Job
@@ -429,14 +429,14 @@ def test_a_run_that_was_at_work_during_the_comparison_ends_an_apply(
     fill(job, {5: A})
     found = list[SourceComparison]()
     with job.context() as context:
-        check_keepers = prior_decisions_and_source_scan.check_keepers
+        check_keepers = load_keepers_and_scan_source.check_keepers
 
         def compare(*arguments: Any) -> None:
             found.append(compare_with_source(context, lambda number: None))
             check_keepers(*arguments)
 
         with monkeypatch.context() as patch:
-            patch.setattr(prior_decisions_and_source_scan, "check_keepers", compare)
+            patch.setattr(load_keepers_and_scan_source, "check_keepers", compare)
             job.decide("run")
         assert dropped(job) == {5: 1}
         with pytest.raises(LeaseHeld, match="changed this target during the comparison"):

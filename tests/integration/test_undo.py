@@ -17,7 +17,7 @@ import pytest
 from bson import Timestamp, encode
 from pymongo import MongoClient, monitoring
 
-from dedup_job import config, process
+from dedup_job import config, run_and_exit
 from dedup_job.commands import verify as verify_command
 from dedup_job.commands.backfill_and_run import adopt
 from dedup_job.commands.dry_run_report import DryRun, dry_run
@@ -126,7 +126,7 @@ def test_on_a_terminal_an_undo_says_what_it_will_take_and_asks(
     monkeypatch.setattr(sys, "stdin", typed)
     monkeypatch.setattr(sys, "argv", ["dedup-job", "undo", run, "-c", str(job.config_file())])
 
-    assert process._run() == code
+    assert run_and_exit._run() == code
 
     said = capsys.readouterr().err
     assert f"would undo run {run} (run of " in said

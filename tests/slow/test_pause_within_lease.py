@@ -12,7 +12,7 @@ import pytest
 from bson import encode
 
 from dedup_job.commands.mark import clear_marks
-from dedup_job.ledger import head, leased_ledger, move_to_archive_and_back
+from dedup_job.ledger import head, leased_ledger, move_between_source_and_archive
 from tests.support.faulty_runs import install
 from tests.support.job import Job
 from tests.support.marks import write_marks
@@ -139,7 +139,7 @@ def test_a_pause_within_the_lease_changes_nothing(
     work()
     calm = collections(job)
     monkeypatch.setattr(leased_ledger, "MARGIN", head.SECONDS - SECONDS)
-    monkeypatch.setattr(move_to_archive_and_back, "BEGIN_SECONDS", SECONDS)
+    monkeypatch.setattr(move_between_source_and_archive, "BEGIN_SECONDS", SECONDS)
     is_over, first = False, 1
     while not is_over:
         before.restore()

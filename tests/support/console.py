@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from dedup_job import process
+from dedup_job import run_and_exit
 from dedup_job.report import logs
 
 
@@ -50,7 +50,7 @@ class Console:
             patch.setattr(stdin, "isatty", lambda: typed is not None)
             patch.setattr(sys, "stdin", stdin)
             patch.setattr(sys, "argv", ["dedup-job", *arguments, "-c", str(settings or self.settings)])
-            code = process._run()
+            code = run_and_exit._run()
         said = self.capsys.readouterr()
         return Said(code, said.out, said.err)
 

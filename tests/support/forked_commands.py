@@ -30,8 +30,8 @@ from bson import encode
 from pymongo import common
 
 import dedup_job
-from dedup_job import __main__, config, process
-from dedup_job.index.keeper_of_each_text import Keepers
+from dedup_job import __main__, config, run_and_exit
+from dedup_job.index.keepers import Keepers
 from dedup_job.mongo.ids import id_of
 from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
 from dedup_job.pipeline.job import KeepFirst
@@ -128,7 +128,7 @@ def run_command(arguments: Sequence[str], environment: Mapping[str, str], files:
     code = 70
     with suppress(BaseException):
         try:
-            process.main()
+            run_and_exit.main()
         except SystemExit as end:
             code = int(end.code or 0)
     return code

@@ -12,7 +12,7 @@ from bson import encode
 
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Recipe
-from dedup_job.index.similarity import jaccard
+from dedup_job.index.shingle_similarity import jaccard
 from dedup_job.preference.preference_ranks import best_first
 from dedup_job.records import Fingerprints
 

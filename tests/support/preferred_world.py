@@ -10,14 +10,14 @@ import numpy as np
 
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.index import candidate_index
-from dedup_job.index.keeper_of_each_text import KeeperRefetch, Keepers
-from dedup_job.index.similarity import jaccard
+from dedup_job.index.keepers import KeeperRefetch, Keepers
+from dedup_job.index.shingle_similarity import jaccard
 from dedup_job.ledger.plan_format import PlanColumns, PlanId
-from dedup_job.ledger.record_rows import Dependant
+from dedup_job.ledger.rows_on_records import Dependant
 from dedup_job.mongo.ids import IdSet
 from dedup_job.native.arrays import Ragged
-from dedup_job.pipeline.decide_again_queue import DroppedRecord, LeavingRecord
-from dedup_job.pipeline.prior_decisions_and_source_scan import UnsettledKeepers
+from dedup_job.pipeline.displaced_records_queue import DroppedRecord, LeavingRecord
+from dedup_job.pipeline.load_keepers_and_scan_source import UnsettledKeepers
 from dedup_job.pipeline.replace_keepers import KeepBest
 from dedup_job.preference.preference_ranks import best_first, pack_rank
 from dedup_job.preference.preference_rule import PreferRule

@@ -26,11 +26,11 @@ from pymongo.read_preferences import Secondary
 from pymongo.server_description import ServerDescription
 
 from dedup_job.fingerprint.idf import jieba_idf_path
-from dedup_job.fingerprint.jieba_to_segmenter_tables import jieba_folder
+from dedup_job.fingerprint.jieba_to_segmenter_trie import jieba_folder
 from dedup_job.html_page import charts
-from dedup_job.index.similarity import jaccard
+from dedup_job.index.shingle_similarity import jaccard
 from dedup_job.mongo.connect_and_retry import NO_SECONDARY, members_answer
-from dedup_job.mongo.connection_string import describe_failure
+from dedup_job.mongo.connection_string_and_failures import describe_failure
 from dedup_job.native.numba_compile import CACHE_FOLDER, compiled_helper, compiled_inline, popcount, prefetch
 from dedup_job.records import Counts
 
@@ -46,7 +46,7 @@ PRIVATE = {
     # `tests/unit/spark/test_spark_errors.py` looks after it.
     ("spark/spark_errors.py", "_origin"),
     # `os._exit` is documented, whatever its name says.
-    ("process.py", "_exit"),
+    ("run_and_exit.py", "_exit"),
     ("pipeline/pool.py", "_exit"),
     ("pipeline/worker_preload.py", "_exit"),
     ("signals.py", "_exit"),
@@ -160,7 +160,7 @@ def test_numba_loads_no_scipy_when_told_so() -> None:
         ).stdout.strip()
         for choice in ("load", "leave out")
     ]
-    assert answers == ["True", "False"], f"{NUMBA} loads scipy in another way; see `main` in process.py"
+    assert answers == ["True", "False"], f"{NUMBA} loads scipy in another way; see `main` in run_and_exit.py"
 
 
 def unreachable_port() -> int:
@@ -179,7 +179,7 @@ def test_the_driver_tells_host_by_host_why_no_server_answers() -> None:
         client.admin.command("ping")
     assert describe_failure(caught.value).count("refuses the connection") == 2, (
         f"{PYMONGO} writes `ServerDescription` or its errors otherwise: a run that reaches no "
-        "server does not say why; see SERVER and WORDS in mongo/connection_string.py. "
+        "server does not say why; see SERVER and WORDS in mongo/connection_string_and_failures.py. "
         f"It wrote: {caught.value}"
     )
 
@@ -239,11 +239,11 @@ def test_jieba_has_its_tables_where_they_are_looked_for() -> None:
     files = [folder / "dict.txt", *((folder / "finalseg").glob("prob_[set]*.py")), jieba_idf_path()]
     assert len(files) == 5, (
         f"jieba {version('jieba')} has no Markov model in {folder / 'finalseg'}: nothing can be decided; see "
-        "fingerprint/jieba_to_segmenter_tables.py"
+        "fingerprint/jieba_to_segmenter_trie.py"
     )
     assert all(file.is_file() for file in files), (
         f"jieba {version('jieba')} does not have all of {files}: nothing can be decided; see "
-        "fingerprint/jieba_to_segmenter_tables.py and fingerprint/idf.py"
+        "fingerprint/jieba_to_segmenter_trie.py and fingerprint/idf.py"
     )
 
 

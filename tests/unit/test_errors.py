@@ -7,7 +7,7 @@ from datetime import datetime
 
 import pytest
 
-from dedup_job import process
+from dedup_job import run_and_exit
 from dedup_job.errors import ConfigError, exit_code_of
 
 
@@ -53,8 +53,8 @@ def test_want_of_memory_is_not_called_a_bug(
     def commands(standalone_mode: bool) -> int:
         raise MemoryError
 
-    monkeypatch.setattr(process, "commands", commands)
-    assert process._run() == 74
+    monkeypatch.setattr(run_and_exit, "commands", commands)
+    assert run_and_exit._run() == 74
     said = capsys.readouterr().err
     assert " dedup-job: there is not enough memory" in said
     assert "bug" not in said
@@ -66,8 +66,8 @@ def test_a_file_that_nobody_foresaw_is_named(
     def commands(standalone_mode: bool) -> int:
         raise PermissionError(13, "Permission denied", "/srv/x")
 
-    monkeypatch.setattr(process, "commands", commands)
-    assert process._run() == 74
+    monkeypatch.setattr(run_and_exit, "commands", commands)
+    assert run_and_exit._run() == 74
     assert "/srv/x: Permission denied; " in capsys.readouterr().err
 
 
@@ -79,7 +79,7 @@ def test_a_failure_with_json_is_one_object_on_stdout(
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["dedup-job", *arguments])
 
-    code = process._run()
+    code = run_and_exit._run()
 
     said = capsys.readouterr()
     assert json.loads(said.out)["exit_code"] == code
@@ -92,7 +92,7 @@ def test_a_failure_with_json_is_one_object_on_stdout(
 
 WITHOUT_MEMORY_IN_A_THREAD = """
 import sys, threading
-from dedup_job import process
+from dedup_job import run_and_exit
 
 def die():
     raise MemoryError
@@ -101,8 +101,8 @@ def commands(standalone_mode):
     threading.Thread(target=die, daemon=True).start()
     threading.Event().wait()
 
-process.commands = commands
-process.main()
+run_and_exit.commands = commands
+run_and_exit.main()
 """
 
 

@@ -101,7 +101,7 @@ import os, signal, sys
 
 class Interruption:
     def find_spec(self, name, *_):
-        if name == "dedup_job.process":
+        if name == "dedup_job.run_and_exit":
             os.kill(os.getpid(), signal.SIGINT)
 
 signal.signal(signal.SIGINT, signal.default_int_handler)

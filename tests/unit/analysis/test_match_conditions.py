@@ -24,7 +24,7 @@ from dedup_job.analysis.match_conditions import (
 from dedup_job.fingerprint.minhash_bands import band_keys
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.index.candidate_index import CandidateIndex
-from dedup_job.index.keeper_of_each_text import Keepers
+from dedup_job.index.keepers import Keepers
 from dedup_job.native.arrays import Ragged
 from dedup_job.pipeline.job import decide
 from dedup_job.records import Fingerprints, KeeperMatch, RawIds, Verdict, digests

@@ -26,7 +26,7 @@ from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.minhash_bands import band_keys
 from dedup_job.fingerprint.recipe import Matching, Recipe
 from dedup_job.index.candidate_index import FOUND, CandidateIndex
-from dedup_job.index.keeper_of_each_text import Keepers
+from dedup_job.index.keepers import Keepers
 from dedup_job.native.arrays import Ragged
 from dedup_job.pipeline import job
 from dedup_job.records import Fingerprints, RawIds

@@ -9,7 +9,7 @@ from hypothesis import given
 
 from dedup_job.audit.independent_plan_reader import DamagedPlan, read_plan_document
 from dedup_job.ledger.plan_format import COLUMNS, StoredPlan, checksum, pack, unpack
-from dedup_job.ledger.record_rows import dropped_row, exception_row
+from dedup_job.ledger.rows_on_records import dropped_row, exception_row
 from dedup_job.records import Action, digest
 from tests.support.stored_plans import example, stored_plans
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from dedup_job.audit.reread_checks import plain_similarity
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.fingerprint.shingles import number_seeds, shingle_sets
-from dedup_job.index.similarity import jaccard
+from dedup_job.index.shingle_similarity import jaccard
 from dedup_job.text.code_points import encode_lower_case
 
 TEXTS = st.text(st.sampled_from("ab1 2.中文字，İΣ𠀀"), min_size=1, max_size=30) | st.text(min_size=1)

@@ -22,7 +22,7 @@ WITH_WORKERS = {"backfill", "run", "report", "history", "estimate", "sync", "tun
 def test_the_help_loads_neither_the_driver_nor_compiled_code() -> None:
     # They take more than a second, and the fork server must start before they load: see `preload_workers`.
     heavy = {"numba", "numpy", "pydantic", "pymongo"}
-    loaded = f"import sys, dedup_job.process; print(sorted({heavy} & {{*sys.modules}}))"
+    loaded = f"import sys, dedup_job.run_and_exit; print(sorted({heavy} & {{*sys.modules}}))"
     run = subprocess.run([sys.executable, "-c", loaded], capture_output=True, check=True, text=True)
     assert run.stdout == "[]\n"
 

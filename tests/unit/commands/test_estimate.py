@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dedup_job.commands.estimate import try_sample
-from dedup_job.index.keeper_of_each_text import Keepers
+from dedup_job.index.keepers import Keepers
 from dedup_job.mongo.source import Storage
 from dedup_job.pipeline.sample_source import LEAST, MOST, MOST_BYTES, CollectionSample, sample_size
 from dedup_job.records import Action, Batch, Fingerprints

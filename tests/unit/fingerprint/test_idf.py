@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup_job.fingerprint.idf import SCALE, Idf, format_idf, jieba_idf_path, read_idf
-from dedup_job.fingerprint.term_hash_tables import hash_strings
+from dedup_job.fingerprint.term_hashes_and_tables import hash_strings
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup_job.fingerprint.minhash_bands import band_keys
-from dedup_job.index.similarity import jaccard
+from dedup_job.index.shingle_similarity import jaccard
 from dedup_job.native.arrays import Ragged
 
 MASK = 2**64 - 1

@@ -13,7 +13,7 @@ from bson import encode
 
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Recipe
-from dedup_job.index.keeper_of_each_text import Keepers
+from dedup_job.index.keepers import Keepers
 from dedup_job.pipeline.job import decide_in_memory
 from dedup_job.records import Batch
 from tests.support.recipes import recipe_of

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dedup_job.fingerprint import jieba_to_segmenter_tables
-from dedup_job.fingerprint.jieba_to_segmenter_tables import load_tables
+from dedup_job.fingerprint import jieba_to_segmenter_trie
+from dedup_job.fingerprint.jieba_to_segmenter_trie import load_tables
 from dedup_job.fingerprint.segment import LONGEST_BLOCK, Segmenter, read_user_words
 from dedup_job.text.code_points import encode_lower_case
 from scripts.bench.segment import USER_WORDS, Cut, jieba_cut, make_up, prepare
@@ -136,7 +136,7 @@ def test_the_words_of_one_user_are_not_those_of_another() -> None:
 
 
 def test_tables_grow_for_user_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jieba_to_segmenter_tables, "_LOAD", 0.46)
+    monkeypatch.setattr(jieba_to_segmenter_trie, "_LOAD", 0.46)
     words = [("一" + chr(0x4E00 + n) + chr(0x5000 + n) + "丁", 1_000_000) for n in range(3_000)]
     tables = load_tables(tuple(words))
     assert len(tables.slots) == 2 * len(load_tables(()).slots)
@@ -144,7 +144,7 @@ def test_tables_grow_for_user_words(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_too_many_user_words_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jieba_to_segmenter_tables, "_MOST_SLOTS", 1 << 20)
+    monkeypatch.setattr(jieba_to_segmenter_trie, "_MOST_SLOTS", 1 << 20)
     with pytest.raises(ValueError, match="too many user words"):
         load_tables((("一二三四" * 100_000, 5),))
 

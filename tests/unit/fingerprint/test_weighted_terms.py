@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup_job.fingerprint.idf import MOST, SCALE, Idf, idf_weights
-from dedup_job.fingerprint.jieba_to_segmenter_tables import load_tables
+from dedup_job.fingerprint.jieba_to_segmenter_trie import load_tables
 from dedup_job.fingerprint.segment import Segmenter
-from dedup_job.fingerprint.term_hash_tables import hash_strings
+from dedup_job.fingerprint.term_hashes_and_tables import hash_strings
 from dedup_job.fingerprint.weighted_terms import (
     TF_LIMIT,
     TermFinder,

@@ -6,7 +6,7 @@ from types import MappingProxyType
 import numpy as np
 
 from dedup_job.index.judge import BatchShingles, Judgement, NearTexts, judge
-from dedup_job.index.similarity import ShingleSets
+from dedup_job.index.shingle_similarity import ShingleSets
 
 
 def numbers(values: Sequence[int]) -> np.ndarray:

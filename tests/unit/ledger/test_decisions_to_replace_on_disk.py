@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from bson import encode
 
-from dedup_job import temporary_files
+from dedup_job import temporary_ids_and_tables
 from dedup_job.errors import StorageFull
 from dedup_job.ledger import decisions_to_replace_on_disk
 from dedup_job.ledger.decisions_to_replace_on_disk import EarlierDecision, EarlierDecisions
@@ -32,7 +32,7 @@ def filled() -> EarlierDecisions:
 
 def test_decisions_are_found_by_id_and_come_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decisions_to_replace_on_disk, "PAGE", 1)
-    monkeypatch.setattr(temporary_files, "AT_ONCE", 2)
+    monkeypatch.setattr(temporary_ids_and_tables, "AT_ONCE", 2)
     decisions = filled()
     assert len(decisions) == 4
     assert decisions.find(IDS) == {

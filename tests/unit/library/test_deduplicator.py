@@ -20,7 +20,7 @@ from dedup_job import Deduplicator, Match
 from dedup_job.config import CleanSettings, MatchSettings, RecipeSettings
 from dedup_job.errors import ConfigError
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
-from dedup_job.index.keeper_of_each_text import Keepers
+from dedup_job.index.keepers import Keepers
 from dedup_job.library.arguments import Keywords
 from dedup_job.library.deduplicator import BATCH
 from dedup_job.pipeline import job

@@ -20,8 +20,8 @@ USED = """
 import sys
 sys.path.insert(0, sys.argv[1])
 import numpy as np
-from dedup_job.index.similarity import jaccard
-import dedup_job.index.similarity as module
+from dedup_job.index.shingle_similarity import jaccard
+import dedup_job.index.shingle_similarity as module
 assert module.__file__.startswith(sys.argv[1])
 print(jaccard(np.array([1, 2, 3], np.uint32), np.array([2, 3, 4], np.uint32)))
 """

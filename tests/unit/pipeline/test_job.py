@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.index import candidate_index
-from dedup_job.index.keeper_of_each_text import KeeperRef, KeeperRefetch, Keepers
+from dedup_job.index.keepers import KeeperRef, KeeperRefetch, Keepers
 from dedup_job.index.key_map_search import NO_DISTANCE
 from dedup_job.mongo.ids import IdSet
 from dedup_job.native.arrays import Ragged

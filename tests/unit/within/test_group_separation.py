@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Recipe
-from dedup_job.index.keeper_of_each_text import KeeperRefetch, Keepers
+from dedup_job.index.keepers import KeeperRefetch, Keepers
 from dedup_job.pipeline.job import decide_in_memory
 from dedup_job.records import Batch, Fingerprints, Verdict
 from dedup_job.within import group_separation

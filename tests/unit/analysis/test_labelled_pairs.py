@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.analysis.judge_labelled_pairs import (
+from dedup_job.analysis.labelled_pairs import (
     Evaluation,
     JudgedPair,
     LabelAdvice,

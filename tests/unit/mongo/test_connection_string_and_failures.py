@@ -19,7 +19,7 @@ from pymongo.errors import AutoReconnect, ConnectionFailure
 from dedup_job.errors import ConfigError, Unreachable
 from dedup_job.mongo import connect_and_retry as the_client
 from dedup_job.mongo.connect_and_retry import RetryPolicy, connect, named_errors
-from dedup_job.mongo.connection_string import check_loopback, describe_failure, read_address
+from dedup_job.mongo.connection_string_and_failures import check_loopback, describe_failure, read_address
 from scripts.dev.local_mongod import LocalMongod
 from tests.support.waiting import HANG_SECONDS
 

@@ -12,7 +12,7 @@ from operator import attrgetter
 import numpy as np
 
 from dedup_job.errors import StateError
-from dedup_job.index.keeper_of_each_text import KeeperRef, Keepers
+from dedup_job.index.keepers import KeeperRef, Keepers
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.plan_format import PlanColumns
 from dedup_job.ledger.reader import LedgerReader
@@ -23,7 +23,7 @@ from dedup_job.mongo.reference_collections import is_reference
 from dedup_job.mongo.target import Target
 from dedup_job.pasteable_command import command_line
 from dedup_job.pipeline.command_context import Context
-from dedup_job.pipeline.decide_again_queue import KeptRecord
+from dedup_job.pipeline.displaced_records_queue import KeptRecord
 from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
 from dedup_job.pipeline.guards import InterruptedCounts
 from dedup_job.pipeline.job import commit_in_parts, make_plan

@@ -17,7 +17,7 @@ from dedup_job.index.digest_index import DigestIndex
 from dedup_job.index.keeper_ids import KeeperIds
 from dedup_job.index.key_map_search import Queries, Simhashes
 from dedup_job.index.shingle_cache import ShingleCache
-from dedup_job.index.similarity import Shingles, ShingleSets, Sizes, set_sizes
+from dedup_job.index.shingle_similarity import Shingles, ShingleSets, Sizes, set_sizes
 from dedup_job.native.arrays import Flags, Numbers, Ragged, append_rows, ensure_capacity
 from dedup_job.records import Fingerprints, PlanTexts, RawIds
 from dedup_job.text.code_points import offsets_of

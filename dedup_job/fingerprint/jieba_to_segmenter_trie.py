@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.fingerprint.segment import Segmenter
-from dedup_job.fingerprint.segmenter_tables import (
+from dedup_job.fingerprint.segmenter_trie import (
     FIRST_HAN,
     FIRST_SLOT,
     FORCED,

@@ -1,4 +1,4 @@
-"""The commands init and doctor."""
+"""The commands init, doctor and compile."""
 
 from __future__ import annotations
 

@@ -8,9 +8,9 @@ from threading import Event, get_ident
 
 import pytest
 
-from dedup_job import threads_and_processors
+from dedup_job import start_threads_and_count_processors
 from dedup_job.errors import StorageFull
-from dedup_job.threads_and_processors import Threads, start_thread
+from dedup_job.start_threads_and_count_processors import Threads, start_thread
 
 
 def test_work_is_done_in_order_by_threads_that_were_there_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +61,7 @@ def test_urgent_work_goes_before_the_work_that_waits_in_the_order_of_submission(
 
 def test_a_thread_that_dies_before_it_begins_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_thread, "start_new_thread", lambda run, arguments: 1)
-    monkeypatch.setattr(threads_and_processors, "LOOK_SECONDS", 0.0001)
+    monkeypatch.setattr(start_threads_and_count_processors, "LOOK_SECONDS", 0.0001)
     with pytest.raises(StorageFull, match=r"did not start within .* seconds: there is not enough memory"):
         start_thread(abs, -1)
 
@@ -69,8 +69,8 @@ def test_a_thread_that_dies_before_it_begins_holds_nobody_up(monkeypatch: pytest
 PAUSED = """
 import _thread, os, signal, subprocess, sys, time
 from threading import Event
-from dedup_job import threads_and_processors
-threads_and_processors.LOOKS = 20
+from dedup_job import start_threads_and_count_processors
+start_threads_and_count_processors.LOOKS = 20
 start_new_thread = _thread.start_new_thread
 go_on = f"sleep 3; kill -CONT {os.getpid()}"
 
@@ -80,7 +80,7 @@ def late(run, arguments):
     os.kill(os.getpid(), signal.SIGSTOP)
 
 _thread.start_new_thread = late
-threads_and_processors.start_thread(print, "started")
+start_threads_and_count_processors.start_thread(print, "started")
 """
 
 

@@ -1,6 +1,6 @@
 """The tables of the segmenter: jieba's dictionary with the user's words, and jieba's hidden Markov model.
 
-`jieba_to_segmenter_tables.py` fills them; here is their layout, and how compiled code adds and finds words.
+`jieba_to_segmenter_trie.py` fills them; here is their layout, and how compiled code adds and finds words.
 
 All words and their prefixes are nodes of a trie. The number of a node that is a single character is its code
 point. Longer prefixes are in a hash table with open addressing, and the number of such a node is its slot

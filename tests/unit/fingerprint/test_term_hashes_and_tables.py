@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.fingerprint.term_hash_tables import build_table, hash_strings, hash_terms, look_up
+from dedup_job.fingerprint.term_hashes_and_tables import build_table, hash_strings, hash_terms, look_up
 from dedup_job.text.code_points import encode_lower_case
 
 WORD = 2**64 - 1

@@ -9,12 +9,12 @@ from bson.objectid import ObjectId
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.index import keeper_of_each_text
+from dedup_job.index import keepers
 from dedup_job.index.find_neighbours import compare
 from dedup_job.index.keeper_ids import KeeperIds
-from dedup_job.index.keeper_of_each_text import BatchTexts, KeeperRef, KeeperRefetch, Keepers
+from dedup_job.index.keepers import BatchTexts, KeeperRef, KeeperRefetch, Keepers
 from dedup_job.index.shingle_cache import ENTRY_BYTES
-from dedup_job.index.similarity import LARGEST_SIZE, ShingleSets, jaccard, set_sizes
+from dedup_job.index.shingle_similarity import LARGEST_SIZE, ShingleSets, jaccard, set_sizes
 from dedup_job.native.arrays import Ragged
 from dedup_job.pipeline.job import add_keepers
 from dedup_job.records import UNIQUE, Action, Fingerprints, KeeperMatch, Plan, RawIds, Verdict, digests
@@ -380,7 +380,7 @@ def test_keepers_of_many_megabytes_are_recalled_and_fingerprinted_piece_by_piece
 
 
 def test_the_shingles_at_hand_are_looked_at_some_megabytes_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper_of_each_text, "PIECE_BYTES", 16)
+    monkeypatch.setattr(keepers, "PIECE_BYTES", 16)
     records = Records(cache_bytes=1 << 10)
     records.keep(b"ab", b"cd", b"ef", b"abcdef", b"gh")
     found = [known.texts.tolist() for known in records.keepers.shingles(range(5))]

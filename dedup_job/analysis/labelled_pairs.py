@@ -1,4 +1,4 @@
-"""Labelled pairs: read them, judge them with the settings, and advise on a threshold."""
+"""Labelled pairs: read them, score how the settings judged them, and advise on a threshold."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.index.similarity import jaccard, similarity_at_least
+from dedup_job.index.shingle_similarity import jaccard, similarity_at_least
 
 SETS = st.sets(st.integers(0, 20) | st.integers(2**32 - 5, 2**32 - 1))
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dedup_job.ledger.record_rows import Dependant
+from dedup_job.ledger.rows_on_records import Dependant
 from dedup_job.preference.id_order import tie_key
 from dedup_job.records import Action, KeeperMatch, Verdict
-from dedup_job.temporary_files import TemporaryTables
+from dedup_job.temporary_ids_and_tables import TemporaryTables
 
 TABLES = (
     """CREATE TABLE queue (
