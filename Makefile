@@ -1,7 +1,7 @@
 # make install   set up .venv with what the job and the demonstration need: .venv/bin/dedup-job
 # make install-dev   add what tests, linters and benchmarks need; `make test` and others do it by themselves
 # make run       the demonstration, beside a MongoDB server of its own; its data stays in .demo
-# make test      the tests, but for those that take long: six minutes on two cores
+# make test      the tests, but for those that take long: about ten minutes on two cores
 # make test-long those that take long: faults at many moments, clusters, bounds of memory
 #                (LONG="long and not longest" leaves out those of more than about twelve seconds)
 # make test-newest   the tests of `make test` on the newest versions that pyproject.toml allows, in .venv-newest
