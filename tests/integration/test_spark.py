@@ -655,10 +655,9 @@ def test_a_copy_of_a_ledger_deletes_no_stage_of_the_original(
             raise KeyboardInterrupt
         return make(self, name, *rest)
 
-    monkeypatch.setattr(Work, "make", stopped)
-    with pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Work, "make", stopped)
         on_spark(job)
-    monkeypatch.undo()
     stages = {path.name for path in Path(job.tables["engine"]["work"]).iterdir()}
     assert any(name.startswith("records-") for name in stages)
     # A restored dump has another UUID.
