@@ -244,7 +244,7 @@ class SweepRun:
     def look_up(self, reader: LedgerReader, head: Head, first: int) -> Iterator[FoundRecords | DueRecords]:
         """Yield the dropped records of the plans from a number on, some megabytes at a time.
 
-        After the records of some plans, what was looked for is yielded.
+        Behind the records of some plans, yield their `DueRecords`.
         """
         for due in self._due(reader, head, first):
             missing = set(due.judged)

@@ -213,7 +213,7 @@ def bring_back(context: Context, ledger: Ledger, pages: Iterable[list[bytes]]) -
 class _Swapped:
     """Records that were not renewed, which may have swapped unique values with records of other plans.
 
-    They are renewed once more, all in one plan, as far as there is room for them in memory.
+    They are renewed again, all in one plan, as far as there is room for them in memory.
     """
 
     plans: list[Plan] = field(default_factory=list)
@@ -224,7 +224,7 @@ class _Swapped:
     def add(
         self, plan: Plan, before: Before, current: Mapping[bytes, bytes], stay: Sequence[bytes]
     ) -> Sequence[bytes]:
-        """Add records of a renewal that stay unchanged; return the ids for which there is no room."""
+        """Add records of a renewal that stay unchanged; return the ids of the records that found no room."""
         for place, raw_id in enumerate(stay):
             self.size += len(current[raw_id])
             if self.size > SWAPPED_BYTES or len(self.raws) == SWAPPED:
