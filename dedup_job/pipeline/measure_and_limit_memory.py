@@ -58,7 +58,7 @@ GROUP_VERSIONS = (
 
 def resident_bytes(pid: int) -> int | None:
     """Return the resident bytes of a process, with its share of shared pages (PSS); None without /proc."""
-    return _read_bytes(f"{pid}/smaps_rollup", "Pss")
+    return _read_sizes(f"{pid}/smaps_rollup").get("Pss")
 
 
 def peak_bytes(pid: int) -> int | None:
@@ -66,18 +66,17 @@ def peak_bytes(pid: int) -> int | None:
 
     The kernel only stores the peak of all resident pages, so the present share of shared pages is used.
     """
-    # The peak last: it is never less than what was resident before.
-    resident, peak = (_read_bytes(f"{pid}/status", name) for name in ("VmRSS", "VmHWM"))
+    sizes = _read_sizes(f"{pid}/status")
     now = resident_bytes(pid)
-    return now + peak - resident if now and peak and resident else None
+    return now + sizes["VmHWM"] - sizes["VmRSS"] if now and "VmHWM" in sizes and "VmRSS" in sizes else None
 
 
-def _read_bytes(file: str, name: str) -> int | None:
-    """Return a value of a file such as /proc/meminfo, in bytes; None if there is none."""
-    with suppress(OSError, IndexError, ValueError, StopIteration):
-        lines = (PROC / file).read_text().splitlines()
-        return int(next(line for line in lines if line.startswith(f"{name}:")).split()[1]) << 10
-    return None
+def _read_sizes(file: str) -> dict[str, int]:
+    """Return the sizes in a file such as /proc/meminfo, in bytes, by name; none if it cannot be read."""
+    with suppress(OSError, ValueError):
+        fields = [line.split() for line in (PROC / file).read_text().splitlines()]
+        return {words[0].rstrip(":"): int(words[1]) << 10 for words in fields if words[-1:] == ["kB"]}
+    return {}
 
 
 def cpu_seconds(pid: int) -> float | None:
@@ -93,7 +92,7 @@ def available_bytes() -> int | None:
 
     This is the smallest of the machine's available memory and the room in each control group.
     """
-    rooms = [_read_bytes("meminfo", "MemAvailable") or None]
+    rooms = [_read_sizes("meminfo").get("MemAvailable") or None]
     rooms += [_in_group(version, folder) for version in GROUP_VERSIONS for folder in _group_folders(version)]
     return min((room for room in rooms if room is not None), default=None)
 
@@ -145,7 +144,7 @@ def check_least(workers: int) -> None:
                 f"{workers} needs {least >> 20:,} MiB; raise the limit"
             )
     free = available_bytes()
-    if free is not None and free + (_read_bytes("meminfo", "SwapFree") or 0) < LEAST_FREE:
+    if free is not None and free + _read_sizes("meminfo").get("SwapFree", 0) < LEAST_FREE:
         raise StorageFull(
             f"{free >> 20:,} MiB of memory are free on this machine or in its container, and a run needs "
             f"{LEAST_FREE >> 20:,} MiB; free some, or raise the container's limit"
